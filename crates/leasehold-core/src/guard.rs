@@ -1,0 +1,262 @@
+//! The holder's side of a hold.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::Armed;
+use crate::backend::{LossReason, Release, Renewal};
+use crate::claim::Token;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hold::Hold;
+use crate::keeper::within;
+use crate::name::Name;
+use crate::plan::HoldState;
+
+/// A held lock. It is renewed in the background until it is released or dropped.
+///
+/// Dropping releases in the background, from any thread and outside a runtime too;
+/// [`release`](Self::release) says what came of it.
+#[must_use = "the lock is released as soon as its guard is dropped"]
+pub struct Guard {
+    hold: Arc<Hold>,
+    released: bool,
+}
+
+/// A look at a hold from elsewhere: cheap to clone, keeps nothing held.
+#[derive(Clone)]
+pub struct Held {
+    hold: Arc<Hold>,
+}
+
+impl Guard {
+    pub(crate) fn new(hold: Arc<Hold>) -> Self {
+        Self {
+            hold,
+            released: false,
+        }
+    }
+
+    /// The key that is held: the name with the client's prefix.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.hold.name
+    }
+
+    /// The fencing token: hand it to the resource with every write.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.hold.token
+    }
+
+    /// How long the hold lasts unless it is renewed, by the most pessimistic clock; zero once it is over.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// Whether it is held at this moment. Computed from the clock, so it is right also on the first line
+    /// after a suspend; stale one instruction later, which is what the token is for.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// How the hold stands.
+    #[must_use]
+    pub fn state(&self) -> HoldState {
+        self.hold.state()
+    }
+
+    /// A look at this hold that can be given away.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        Held {
+            hold: self.hold.clone(),
+        }
+    }
+
+    /// Waits until the hold is lost.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is changed.
+    pub async fn lost(&self) -> LossReason {
+        match self.hold.over().await {
+            HoldState::Lost(reason) => reason,
+            // Releasing takes the guard, so nobody is left to ask.
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Makes the hold last at least `ttl` from now, once; renewals go on as before and never shorten it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] when the lock is no longer held; `Unsupported` when the store can't do this `ttl`;
+    /// `Ambiguous` or `Unavailable` when it gave no answer, and then nothing is counted on.
+    ///
+    /// # Cancel safety
+    /// Dropped before its end, the hold may or may not last longer in the store; this process doesn't count
+    /// on it.
+    pub async fn extend(&self, ttl: Duration) -> Result<()> {
+        let explain = |error| self.hold.store.explain(error, "extend", &self.hold.name);
+        let bounds = self.hold.store.backend.info().capabilities;
+        if ttl < bounds.ttl_min || ttl > bounds.ttl_max {
+            return Err(explain(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "a TTL of {ttl:?} is out of bounds; this store takes {:?} to {:?}",
+                    bounds.ttl_min, bounds.ttl_max
+                ),
+            )));
+        }
+        let renewal = match self.hold.borrow_when_back().await {
+            Some(mut borrowed) => {
+                let patience = (self.hold.ttl / 3).max(Duration::from_secs(1));
+                within(patience, borrowed.renew(ttl))
+                    .await
+                    .map_err(explain)?
+            }
+            None => Renewal::Lost(LossReason::Unreachable),
+        };
+        self.hold.settle(Some(renewal));
+        match self.hold.state() {
+            HoldState::Lost(reason) => Err(explain(lost(reason))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs `work` while the lock is held; it is dropped at its next await the moment the lock is lost. The
+    /// work needs to be neither `Send` nor `'static`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] when the lock was lost before the work was done, also where the work was done but
+    /// too late.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `work`; the lock stays with the guard.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        let reason = tokio::select! {
+            biased;
+            reason = self.lost() => reason,
+            done = work => {
+                if self.is_held() {
+                    return Ok(done);
+                }
+                match self.state() {
+                    HoldState::Lost(reason) => reason,
+                    _ => LossReason::Expired,
+                }
+            }
+        };
+        Err(self
+            .hold
+            .store
+            .explain(lost(reason), "run", &self.hold.name))
+    }
+
+    /// Gives the lock back and says what came of it.
+    ///
+    /// # Errors
+    /// When the store gave no answer: the release is unconfirmed and goes on in the background until the
+    /// answer is definite or the TTL is over.
+    ///
+    /// # Cancel safety
+    /// Dropped before its end, the release goes on in the background.
+    pub async fn release(mut self) -> Result<Release> {
+        self.hold.end();
+        let Some(contender) = self
+            .hold
+            .borrow_when_back()
+            .await
+            .and_then(crate::hold::Borrowed::keep)
+        else {
+            return Ok(Release::Expired);
+        };
+        self.released = true;
+        Armed::release_of(&self.hold, contender)
+            .release()
+            .await
+            .map_err(|error| self.hold.store.explain(error, "release", &self.hold.name))
+    }
+}
+
+fn lost(reason: LossReason) -> Error {
+    Error::new(ErrorKind::Lost, format!("the lock is lost: {reason}"))
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.released {
+            return;
+        }
+        self.hold.end();
+        if let Some(contender) = self.hold.abandon() {
+            drop(Armed::release_of(&self.hold, contender));
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", self.name())
+            .field("token", &self.token())
+            .field("state", &self.state())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Held {
+    /// The key that is held: the name with the client's prefix.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.hold.name
+    }
+
+    /// The fencing token.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.hold.token
+    }
+
+    /// As [`Guard::remaining`].
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// As [`Guard::is_held`].
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// As [`Guard::state`].
+    #[must_use]
+    pub fn state(&self) -> HoldState {
+        self.hold.state()
+    }
+
+    /// Waits until the hold is over: the reason it was lost for, or `None` when it was released.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is changed.
+    pub async fn lost(&self) -> Option<LossReason> {
+        match self.hold.over().await {
+            HoldState::Lost(reason) => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("name", self.name())
+            .field("token", &self.token())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,391 @@
+//! The keeper: one thread per process that renews every hold and says when one is lost.
+//!
+//! It has a runtime of its own, so that a caller who blocks his keeps his locks, and a timer on the boot
+//! clock, so that a suspend doesn't stop it. A hold costs one entry in a map and one in an ordered set of due
+//! times; a task exists only while a renewal is under way. What the rest of the process wants of the keeper
+//! goes through the [`Inbox`].
+
+use std::collections::{BTreeSet, HashMap};
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::backend::{Contender, LossReason};
+use crate::client::Ticket;
+use crate::clock::{self, BootTimer, Moment};
+use crate::error::{Error, ErrorKind, Result};
+use crate::hold::{Borrowed, Hold, lock};
+use crate::plan::Step;
+use crate::random::jitter;
+
+/// How often the clocks are compared while anything is held: bounds how late a step of the wall clock is seen.
+const WATCH: u64 = 1_000_000_000;
+/// How late a new hold may be taken in: a wake-up of the thread costs more than the hold itself.
+const TAKE_IN: u64 = 100_000_000;
+/// A forward step of the wall clock smaller than this is slewing, which the drift margin covers.
+const STEP: Duration = Duration::from_millis(5);
+
+/// What the process has for the keeper.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    post: Mutex<Post>,
+    arrived: Notify,
+    next_id: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Post {
+    new: Vec<Arc<Hold>>,
+    touched: Vec<u64>,
+    ended: Vec<u64>,
+    abandoned: Vec<Abandoned>,
+    /// When the keeper wakes by itself (boot time).
+    wake_at: u64,
+    /// The keeper is gone.
+    closed: bool,
+}
+
+/// A contender to be released in the background, until the answer is definite.
+#[derive(Debug)]
+pub(crate) struct Abandoned {
+    pub(crate) contender: Box<dyn Contender>,
+    pub(crate) keep: Duration,
+    pub(crate) ttl: Duration,
+    /// Counts it as pending until it is dropped.
+    pub(crate) _ticket: Ticket,
+}
+
+impl Inbox {
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Gives the keeper a new hold.
+    pub(crate) fn adopt(&self, hold: Arc<Hold>) {
+        let now = clock::now();
+        let due = match hold.step(now) {
+            Step::Sleep(at) => at,
+            Step::Renew { .. } | Step::Lost | Step::Over => now.boot,
+        };
+        let mut post = lock(&self.post);
+        if post.closed {
+            drop(post);
+            hold.lose(LossReason::Unreachable);
+            return;
+        }
+        let wake = post.wake_at > due.min(now.boot.saturating_add(TAKE_IN));
+        post.new.push(hold);
+        drop(post);
+        if wake {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// A hold is over; `urgent` when a renewal of it must be cut short.
+    pub(crate) fn ended(&self, id: u64, urgent: bool) {
+        lock(&self.post).ended.push(id);
+        if urgent {
+            self.arrived.notify_one();
+        }
+    }
+
+    pub(crate) fn abandon(&self, abandoned: Abandoned) {
+        let mut post = lock(&self.post);
+        // Without a keeper the hold ends by its TTL.
+        if !post.closed {
+            post.abandoned.push(abandoned);
+        }
+        drop(post);
+        self.arrived.notify_one();
+    }
+
+    fn touch(&self, id: u64) {
+        lock(&self.post).touched.push(id);
+        self.arrived.notify_one();
+    }
+}
+
+/// The keeper of this process; started on first use, and anew should it ever have died.
+pub(crate) fn inbox() -> Result<Arc<Inbox>> {
+    static KEEPER: Mutex<Option<Arc<Inbox>>> = Mutex::new(None);
+    let mut keeper = lock(&KEEPER);
+    if let Some(inbox) = &*keeper
+        && !lock(&inbox.post).closed
+    {
+        return Ok(inbox.clone());
+    }
+    let inbox = Arc::new(Inbox::default());
+    start(inbox.clone()).map_err(|error| {
+        Error::new(
+            ErrorKind::Unavailable,
+            "the thread that renews locks can't be started",
+        )
+        .because(error)
+    })?;
+    *keeper = Some(inbox.clone());
+    Ok(inbox)
+}
+
+fn start(inbox: Arc<Inbox>) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let timer = {
+        let _entered = runtime.enter();
+        BootTimer::new()?
+    };
+    std::thread::Builder::new()
+        .name("leasehold-keeper".into())
+        .spawn(move || {
+            let mut keeper = Keeper {
+                inbox,
+                holds: HashMap::new(),
+                due: BTreeSet::new(),
+                checked: clock::now(),
+            };
+            runtime.block_on(keeper.run(timer));
+        })?;
+    Ok(())
+}
+
+struct Keeper {
+    inbox: Arc<Inbox>,
+    holds: HashMap<u64, Entry>,
+    /// Due times (boot) and the holds they are of.
+    due: BTreeSet<(u64, u64)>,
+    /// The clocks when they were last compared.
+    checked: Moment,
+}
+
+struct Entry {
+    hold: Arc<Hold>,
+    due: u64,
+    waker: Waker,
+    /// Dropped with the entry, which cuts a renewal under way short.
+    renewing: Option<oneshot::Sender<()>>,
+}
+
+impl Keeper {
+    async fn run(&mut self, mut timer: BootTimer) {
+        loop {
+            let Some(wake_at) = self.work() else {
+                continue;
+            };
+            tokio::select! {
+                () = self.inbox.arrived.notified() => {}
+                // Setting a timer fails for want of memory alone; then the next message wakes.
+                _ = timer.until(wake_at) => {}
+            }
+        }
+    }
+
+    /// Does all there is to do; answers when to wake, or nothing when more has come meanwhile.
+    fn work(&mut self) -> Option<u64> {
+        let post = {
+            let mut post = lock(&self.inbox.post);
+            post.wake_at = 0;
+            std::mem::take(&mut *post)
+        };
+        let took_in = !post.new.is_empty();
+        for abandoned in post.abandoned {
+            tokio::spawn(release(abandoned));
+        }
+        for hold in post.new {
+            self.take_in(hold);
+        }
+        for id in post.ended {
+            self.forget(id);
+        }
+        for id in post.touched {
+            self.touched(id);
+        }
+        let now = clock::now();
+        self.watch_clocks(now);
+        while let Some(&(at, id)) = self.due.first()
+            && at <= now.boot
+        {
+            self.step(id, now);
+        }
+        let mut wake_at = self.due.first().map_or(u64::MAX, |(at, _)| *at);
+        if !self.holds.is_empty() {
+            wake_at = wake_at.min(now.boot.saturating_add(WATCH));
+        }
+        if took_in {
+            wake_at = wake_at.min(now.boot.saturating_add(TAKE_IN));
+        }
+        let mut post = lock(&self.inbox.post);
+        post.wake_at = wake_at;
+        let idle = post.new.is_empty()
+            && post.ended.is_empty()
+            && post.touched.is_empty()
+            && post.abandoned.is_empty();
+        idle.then_some(wake_at)
+    }
+
+    fn take_in(&mut self, hold: Arc<Hold>) {
+        let id = hold.id;
+        let waker = Waker::from(Arc::new(Touch {
+            inbox: self.inbox.clone(),
+            id,
+        }));
+        let entry = Entry {
+            hold,
+            due: 0,
+            waker,
+            renewing: None,
+        };
+        self.due.insert((entry.due, id));
+        self.holds.insert(id, entry);
+        self.touched(id);
+    }
+
+    fn forget(&mut self, id: u64) {
+        if let Some(entry) = self.holds.remove(&id) {
+            self.due.remove(&(entry.due, id));
+        }
+    }
+
+    /// A contender woke us or came back from a renewal.
+    fn touched(&mut self, id: u64) {
+        if let Some(entry) = self.holds.get(&id) {
+            entry
+                .hold
+                .poll_changed(&mut Context::from_waker(&entry.waker));
+            self.step(id, clock::now());
+        }
+    }
+
+    /// A step of the wall clock forward may mean that the machine stood still: every hold is looked at anew.
+    fn watch_clocks(&mut self, now: Moment) {
+        let elapsed = now.since(self.checked);
+        self.checked = now;
+        if elapsed.any.saturating_sub(elapsed.steady) > STEP {
+            let ids: Vec<u64> = self.holds.keys().copied().collect();
+            for id in ids {
+                self.step(id, now);
+            }
+        }
+    }
+
+    fn step(&mut self, id: u64, now: Moment) {
+        let Some(entry) = self.holds.get_mut(&id) else {
+            return;
+        };
+        match entry.hold.step(now) {
+            Step::Sleep(at) => self.reschedule(id, at),
+            Step::Lost | Step::Over => self.forget(id),
+            Step::Renew { ttl, timeout } => {
+                let Some(borrowed) = entry.hold.borrow() else {
+                    // An extension is under way; what it comes to wakes nobody, so look again soon.
+                    let soon = now.boot.saturating_add(10_000_000);
+                    return self.reschedule(id, soon);
+                };
+                entry.hold.sent(now);
+                let (renewing, cut) = oneshot::channel();
+                entry.renewing = Some(renewing);
+                let hold = entry.hold.clone();
+                let inbox = self.inbox.clone();
+                tokio::spawn(async move {
+                    renew(&hold, borrowed, ttl, timeout, cut).await;
+                    inbox.touch(hold.id);
+                });
+                self.step(id, now);
+            }
+        }
+    }
+
+    fn reschedule(&mut self, id: u64, at: u64) {
+        if let Some(entry) = self.holds.get_mut(&id) {
+            self.due.remove(&(entry.due, id));
+            entry.due = at;
+            self.due.insert((at, id));
+        }
+    }
+}
+
+impl Drop for Keeper {
+    /// Without a keeper nothing is renewed: who holds is told at once.
+    fn drop(&mut self) {
+        let post = {
+            let mut post = lock(&self.inbox.post);
+            post.closed = true;
+            std::mem::take(&mut post.new)
+        };
+        let held = self.holds.drain().map(|(_, entry)| entry.hold);
+        for hold in held.chain(post) {
+            hold.lose(LossReason::Unreachable);
+        }
+    }
+}
+
+/// One renewal; the contender is back in its hold when this ends.
+async fn renew(
+    hold: &Hold,
+    mut borrowed: Borrowed,
+    ttl: Duration,
+    timeout: Duration,
+    cut: oneshot::Receiver<()>,
+) {
+    tokio::select! {
+        biased;
+        _ = cut => {}
+        answer = tokio::time::timeout(timeout, borrowed.renew(ttl)) => match answer {
+            Ok(Ok(renewal)) => hold.settle(Some(renewal)),
+            Ok(Err(error)) => {
+                tracing::warn!(name = %hold.name, %error, "renewal unanswered");
+                hold.settle(None);
+            }
+            Err(_) => {
+                tracing::warn!(name = %hold.name, ?timeout, "renewal unanswered in time");
+                hold.settle(None);
+            }
+        },
+    }
+}
+
+/// Releases until the answer is definite or the store has ended it by itself.
+async fn release(mut abandoned: Abandoned) {
+    let begun = clock::now();
+    // Twice the TTL: a try that was sent and not answered may land late, and its hold lasts one more.
+    let most = abandoned.ttl * 2 + Duration::from_secs(1);
+    let mut pause = Duration::from_millis(20);
+    while clock::now().since(begun).steady < most {
+        let patience = (abandoned.ttl / 3).max(Duration::from_secs(1));
+        match within(patience, abandoned.contender.release(abandoned.keep)).await {
+            Ok(_) => return,
+            Err(error) => tracing::debug!(%error, "release unanswered; again"),
+        }
+        tokio::time::sleep(pause.mul_f64(0.5 + jitter())).await;
+        pause = (pause * 2).min(Duration::from_secs(2));
+    }
+}
+
+/// `future`, or an ambiguous error once `patience` is over.
+pub(crate) async fn within<T>(
+    patience: Duration,
+    future: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    match tokio::time::timeout(patience, future).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::new(
+            ErrorKind::Ambiguous,
+            format!("the store gave no answer within {patience:?}"),
+        )),
+    }
+}
+
+/// Wakes the keeper for one hold.
+struct Touch {
+    inbox: Arc<Inbox>,
+    id: u64,
+}
+
+impl Wake for Touch {
+    fn wake(self: Arc<Self>) {
+        self.inbox.touch(self.id);
+    }
+}

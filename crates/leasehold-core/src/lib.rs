@@ -1,0 +1,39 @@
+//! The store-independent core of leasehold.
+//!
+//! ```text
+//!  caller ── Lock ──► acquire ──► Backend / Contender ──► driver ──► server
+//!                        │             ▲
+//!  caller ◄── Guard ◄── keeper ────────┘   one thread per process: renews every hold, says Lost
+//! ```
+//!
+//! Users depend on the `leasehold` crate, which re-exports what they need; stores implement
+//! [`backend`]'s two traits.
+
+pub mod backend;
+pub mod clock;
+pub mod lease;
+pub mod url;
+
+mod acquire;
+mod claim;
+mod client;
+mod error;
+mod guard;
+mod hold;
+mod holder;
+mod keeper;
+mod lock;
+mod name;
+mod plan;
+mod random;
+
+pub use backend::{LossReason, Release};
+pub use claim::{Claim, Owner, Token};
+pub use client::Client;
+pub use error::{Error, ErrorKind, Result};
+pub use guard::{Guard, Held};
+pub use holder::{Holder, Identity, Inspection, NOTE_BYTES_MAX};
+pub use lease::Drift;
+pub use lock::Lock;
+pub use name::{NAME_BYTES_MAX, Name};
+pub use plan::HoldState;

@@ -1,0 +1,33 @@
+//! Distributed locks on the coordination store you already run.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! # async fn example() -> leasehold::Result<()> {
+//! let client = leasehold::connect("sqlite:///var/lib/leasehold/locks.db").await?;
+//! let lock = client.lock("jobs/report")?.ttl(Duration::from_secs(30));
+//! if let Some(guard) = lock.try_acquire().await? {
+//!     println!("held, fencing token {}", guard.token());
+//!     guard.release().await?;
+//! }
+//! client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A lease alone is no mutual exclusion: a holder that is paused past its TTL wakes up believing. The
+//! [`Guard`] tells it at once, and the [`Token`] lets the resource refuse what it writes until then.
+
+mod stores;
+
+pub use leasehold_core::url::StoreUrl;
+pub use leasehold_core::{
+    Client, Drift, Error, ErrorKind, Guard, Held, HoldState, Holder, Identity, Inspection, Lock,
+    LossReason, Name, Release, Result, Token,
+};
+pub use stores::{connect, connect_to};
+
+/// What a store is, can do, and answers to an operator.
+pub mod store {
+    pub use leasehold_core::backend::{BackendInfo, Broken, Capabilities, TokenGrade};
+}

@@ -97,9 +97,11 @@ impl BootTimer {
             TimerfdClockId::Boottime,
             TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
         )?;
-        Ok(Self {
-            fd: AsyncFd::register(fd)?,
-        })
+        // The successor is an unsafe function whose contract is that the descriptor stays open; an OwnedFd
+        // that nobody else has fulfils it, and unsafe code is forbidden here.
+        #[allow(deprecated)]
+        let fd = AsyncFd::new(fd)?;
+        Ok(Self { fd })
     }
 
     /// Waits until boot time reaches `boot` nanoseconds.

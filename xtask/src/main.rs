@@ -1,2 +1,48 @@
-//! Under construction.
-fn main() {}
+//! What a contributor runs: `cargo xtask test` before every push, and its parts alone.
+//!
+//! It uses the standard library only, so that it builds in a second and runs also where the rest of the
+//! workspace doesn't compile.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command for people: what it prints is what it is for"
+)]
+
+mod deny;
+mod parts;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test     everything that must be green before a push
+  check    the same without the tests
+
+and each part alone:
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["test"] => parts::run(parts::PARTS),
+        ["check"] => parts::run(parts::without_tests()),
+        [name] => match parts::named(name) {
+            Some(part) => parts::run(std::slice::from_ref(part)),
+            None => usage(),
+        },
+        _ => usage(),
+    }
+}
+
+fn usage() -> ExitCode {
+    eprint!("{USAGE}");
+    for part in parts::PARTS {
+        eprintln!("  {:<8} {}", part.name, part.about);
+    }
+    ExitCode::from(64)
+}

@@ -1,0 +1,140 @@
+//! The parts of `cargo xtask test`, and the table at its end.
+
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use crate::{deny, tidy, tree};
+
+/// Something that must be green. Each is a command of its own too: `cargo xtask NAME`.
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    run: fn() -> Result<(), String>,
+}
+
+/// The quick ones first; the tests are the last.
+pub(crate) const PARTS: &[Part] = &[
+    Part {
+        name: "fmt",
+        about: "the formatting is rustfmt's",
+        run: || cargo(&["fmt", "--all", "--check"]),
+    },
+    Part {
+        name: "tidy",
+        about: "the tree keeps its own rules",
+        run: tidy::run,
+    },
+    Part {
+        name: "deny",
+        about: "licences, sources and versions of what we depend on",
+        run: deny::run,
+    },
+    Part {
+        name: "clippy",
+        about: "no compiler and no clippy warnings",
+        run: || {
+            cargo(&[
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--all-features",
+                "--",
+                "-Dwarnings",
+            ])
+        },
+    },
+    Part {
+        name: "docs",
+        about: "the documentation builds without warnings",
+        run: docs,
+    },
+    Part {
+        name: "tests",
+        about: "cargo test --workspace",
+        run: || cargo(&["test", "--workspace"]),
+    },
+];
+
+/// All parts but the tests.
+pub(crate) fn without_tests() -> &'static [Part] {
+    &PARTS[..PARTS.len() - 1]
+}
+
+/// The part called `name`.
+pub(crate) fn named(name: &str) -> Option<&'static Part> {
+    PARTS.iter().find(|part| part.name == name)
+}
+
+/// Runs every part, also after one has failed, and says at the end how long each took.
+pub(crate) fn run(parts: &[Part]) -> ExitCode {
+    let mut rows = Vec::new();
+    for part in parts {
+        println!("── {}: {}", part.name, part.about);
+        let (outcome, took) = timed(part.run);
+        if let Err(why) = &outcome {
+            eprintln!("{} failed: {why}", part.name);
+        }
+        rows.push((part, outcome, took));
+    }
+    println!("── time of each part");
+    for (part, outcome, took) in &rows {
+        let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
+        println!("{:<8} {:>8.1} s  {verdict}", part.name, took.as_secs_f64());
+    }
+    let total: Duration = rows.iter().map(|(_, _, took)| *took).sum();
+    println!("{:<8} {:>8.1} s", "total", total.as_secs_f64());
+
+    let mut code = ExitCode::SUCCESS;
+    for (part, outcome, _) in &rows {
+        if outcome.is_err() {
+            eprintln!(
+                "{} failed; alone it runs with: cargo xtask {}",
+                part.name, part.name
+            );
+            code = ExitCode::FAILURE;
+        }
+    }
+    code
+}
+
+/// Runs cargo in the workspace.
+pub(crate) fn cargo(args: &[&str]) -> Result<(), String> {
+    succeed(Command::new(cargo_path()).args(args))
+}
+
+/// The cargo that runs us, else the one that is found.
+pub(crate) fn cargo_path() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+}
+
+/// Runs a command in the workspace's root; anything but success is an error.
+pub(crate) fn succeed(command: &mut Command) -> Result<(), String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command
+        .current_dir(tree::root())
+        .status()
+        .map_err(|error| format!("{program} can't be started: {error}"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{program} ended with {status}"))
+    }
+}
+
+fn docs() -> Result<(), String> {
+    succeed(
+        Command::new(cargo_path())
+            .args(["doc", "--no-deps", "--workspace"])
+            .env("RUSTDOCFLAGS", "-Dwarnings"),
+    )
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "how long a build takes decides nothing, and this crate depends on no other of the workspace"
+)]
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    let value = work();
+    (value, start.elapsed())
+}

@@ -7,7 +7,7 @@
 //! can hand it drifting ones.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{
@@ -81,14 +81,15 @@ fn read(clock: ClockId) -> u64 {
         + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// A timer on `CLOCK_BOOTTIME`. Tokio's own timers stand still in suspend.
+/// An alarm on `CLOCK_BOOTTIME`: a descriptor that is readable once the time it was set to has come. Its user
+/// must look at the clock then, as an expiry of an earlier setting may be what made it readable.
 #[derive(Debug)]
-pub struct BootTimer {
-    fd: AsyncFd<OwnedFd>,
+pub struct BootAlarm {
+    fd: OwnedFd,
 }
 
-impl BootTimer {
-    /// Makes a timer in the current Tokio runtime, which must have its I/O driver enabled.
+impl BootAlarm {
+    /// Makes an alarm that is set to no time yet.
     ///
     /// # Errors
     /// When the system refuses another descriptor.
@@ -97,21 +98,14 @@ impl BootTimer {
             TimerfdClockId::Boottime,
             TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
         )?;
-        // The successor is an unsafe function whose contract is that the descriptor stays open; an OwnedFd
-        // that nobody else has fulfils it, and unsafe code is forbidden here.
-        #[allow(deprecated)]
-        let fd = AsyncFd::new(fd)?;
         Ok(Self { fd })
     }
 
-    /// Waits until boot time reaches `boot` nanoseconds.
+    /// Sets it to boot time `boot` in nanoseconds, whatever it was set to before.
     ///
     /// # Errors
     /// When the system refuses the setting.
-    ///
-    /// # Cancel safety
-    /// Safe: the next call sets the timer anew.
-    pub async fn until(&mut self, boot: u64) -> io::Result<()> {
+    pub fn set(&self, boot: u64) -> io::Result<()> {
         // A zero time disarms a timerfd, so the earliest moment is its first nanosecond.
         let at = boot.max(1);
         let spec = Itimerspec {
@@ -124,10 +118,55 @@ impl BootTimer {
                 tv_nsec: (at % 1_000_000_000) as _,
             },
         };
-        timerfd_settime(self.fd.get_ref(), TimerfdTimerFlags::ABSTIME, &spec)?;
+        timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &spec)?;
+        Ok(())
+    }
+}
+
+impl AsFd for BootAlarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for BootAlarm {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// A timer on `CLOCK_BOOTTIME`. Tokio's own timers stand still in suspend.
+#[derive(Debug)]
+pub struct BootTimer {
+    alarm: AsyncFd<BootAlarm>,
+}
+
+impl BootTimer {
+    /// Makes a timer in the current Tokio runtime, which must have its I/O driver enabled.
+    ///
+    /// # Errors
+    /// When the system refuses another descriptor.
+    pub fn new() -> io::Result<Self> {
+        let alarm = BootAlarm::new()?;
+        // The successor is an unsafe function whose contract is that the descriptor stays open; an OwnedFd
+        // that nobody else has fulfils it, and unsafe code is forbidden here.
+        #[allow(deprecated)]
+        let alarm = AsyncFd::new(alarm)?;
+        Ok(Self { alarm })
+    }
+
+    /// Waits until boot time reaches `boot` nanoseconds.
+    ///
+    /// # Errors
+    /// When the system refuses the setting.
+    ///
+    /// # Cancel safety
+    /// Safe: the next call sets the timer anew.
+    pub async fn until(&mut self, boot: u64) -> io::Result<()> {
+        self.alarm.get_ref().set(boot)?;
         loop {
-            let mut ready = self.fd.readable().await?;
-            if read(ClockId::Boottime) >= at {
+            let mut ready = self.alarm.readable().await?;
+            if read(ClockId::Boottime) >= boot {
                 return Ok(());
             }
             // An expiry of an earlier setting: the new one is still to come.

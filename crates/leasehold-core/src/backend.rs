@@ -19,7 +19,8 @@ use async_trait::async_trait;
 use crate::claim::{Claim, Token};
 use crate::clock::Moment;
 use crate::error::Result;
-use crate::holder::{Holder, Inspection};
+use crate::holder::Holder;
+pub use crate::holder::Inspection;
 use crate::name::Name;
 
 /// How far a store's tokens can be trusted to rise.

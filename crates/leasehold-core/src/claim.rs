@@ -113,3 +113,40 @@ pub struct Claim {
     /// What others may see of the holder.
     pub identity: Arc<Identity>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_strictly() {
+        for text in ["1", "18446744073709551615"] {
+            assert_eq!(text.parse::<Token>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "0",
+            "01",
+            "+1",
+            "-1",
+            " 1",
+            "1 ",
+            "1.0",
+            "18446744073709551616",
+            "x",
+        ] {
+            assert!(text.parse::<Token>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn owners_are_never_reused_and_never_shown_whole() {
+        let owners: std::collections::HashSet<String> = (0..1000)
+            .map(|_| Owner::random().unwrap().to_hex())
+            .collect();
+        assert_eq!(owners.len(), 1000);
+        let owner = Owner::random().unwrap();
+        assert_eq!(owner.to_hex().len(), 32);
+        assert!(!format!("{owner:?}").contains(&owner.to_hex()[4..]));
+    }
+}

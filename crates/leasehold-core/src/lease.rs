@@ -94,3 +94,64 @@ impl Lease {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(boot: u64) -> Moment {
+        Moment {
+            boot,
+            monotonic: boot,
+            real: boot,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_margin_is_taken_off_whatever_the_ttl(ttl_ms in 1_u64..100_000_000) {
+            let usable = Drift::default().usable(Duration::from_millis(ttl_ms));
+            let most = Duration::from_micros(ttl_ms * 990).saturating_sub(Duration::from_millis(2));
+            prop_assert!(usable <= most);
+            prop_assert!(most - usable <= Duration::from_nanos(1));
+        }
+
+        #[test]
+        fn the_later_deadline_wins_in_any_order(
+            first in 0_u64..1_000_000, second in 0_u64..1_000_000,
+            one in 1_u64..1_000_000, two in 1_u64..1_000_000,
+        ) {
+            let drift = Drift { rate_ppm: 0, slack: Duration::ZERO };
+            let a = Lease::new(at(first), Duration::from_nanos(one), drift);
+            let b = Lease::new(at(second), Duration::from_nanos(two), drift);
+            let deadline = a.deadline_boot().max(b.deadline_boot());
+            prop_assert_eq!(a.renewed(b).deadline_boot(), deadline);
+            prop_assert_eq!(b.renewed(a).deadline_boot(), deadline);
+            let probe = at(deadline.saturating_sub(1).max(first).max(second));
+            prop_assert_eq!(a.renewed(b).remaining(probe), b.renewed(a).remaining(probe));
+        }
+
+        #[test]
+        fn remaining_never_grows_with_time(
+            window in 1_u64..1_000_000, earlier in 0_u64..2_000_000, more in 0_u64..2_000_000,
+        ) {
+            let drift = Drift { rate_ppm: 0, slack: Duration::ZERO };
+            let lease = Lease::new(at(0), Duration::from_nanos(window), drift);
+            prop_assert!(lease.remaining(at(earlier + more)) <= lease.remaining(at(earlier)));
+        }
+    }
+
+    #[test]
+    fn no_arithmetic_overflows() {
+        let longest = Duration::MAX;
+        let lease = Lease::new(at(u64::MAX), longest, Drift::default());
+        assert_eq!(lease.deadline_boot(), u64::MAX);
+        let most = Drift {
+            rate_ppm: u32::MAX,
+            slack: Duration::MAX,
+        };
+        assert_eq!(most.usable(longest), Duration::ZERO);
+    }
+}

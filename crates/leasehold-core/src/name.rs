@@ -115,3 +115,64 @@ impl AsRef<str> for Name {
         &self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_and_where_is_said() {
+        let long = "x".repeat(201);
+        for (name, says) in [
+            ("", "empty"),
+            (long.as_str(), "201 bytes"),
+            ("/a", "begins with '/'"),
+            ("a/", "ends with '/'"),
+            ("a//b", "empty segment at byte 2"),
+            ("a/./b", "segment \".\" at byte 2"),
+            ("..", "segment \"..\" at byte 0"),
+            ("a\nb", "U+000A at byte 1"),
+            ("é\u{7f}", "U+007F at byte 2"),
+            ("x\u{e000}", "U+E000 at byte 1"),
+            ("x\u{f8ff}", "U+F8FF at byte 1"),
+            ("zookeeper", "reserved"),
+            ("zookeeper/quota", "reserved"),
+        ] {
+            let error = Name::new(name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains(says), "{name:?}: {error}");
+            assert!(!error.to_string().contains('\n'), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn people_s_names_are_fine() {
+        let long = "é".repeat(100);
+        for name in [
+            "a",
+            "jobs/report",
+            "Jobs/Report",
+            "a b",
+            "a{b}",
+            "...",
+            "a/..b",
+            "zookeepers",
+            long.as_str(),
+        ] {
+            assert_eq!(Name::new(name).unwrap().as_str(), name);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_name_or_an_error(text in any::<String>()) {
+            if let Ok(name) = Name::new(&text) {
+                prop_assert_eq!(name.as_str(), text.as_str());
+                prop_assert!((1..=NAME_BYTES_MAX).contains(&text.len()));
+                prop_assert!(text.split('/').all(|segment| !matches!(segment, "" | "." | "..")));
+            }
+        }
+    }
+}

@@ -242,3 +242,6 @@ fn renewal_due(since: Moment, ttl: Duration, jitter: f64) -> u64 {
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -108,6 +108,13 @@ impl StoreUrl {
         self.password = Some(password);
     }
 
+    /// Whether it holds what [`Display`](fmt::Display) doesn't show: a URL that must not stand on a command
+    /// line.
+    #[must_use]
+    pub fn has_secret(&self) -> bool {
+        self.password.is_some() || self.params.iter().any(|(name, _)| is_secret(name))
+    }
+
     /// Takes a parameter out.
     pub fn take(&mut self, name: &str) -> Option<String> {
         let at = self.params.iter().position(|(key, _)| key == name)?;
@@ -211,29 +218,48 @@ fn decode(text: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| fault())
 }
 
+/// Whether a parameter's value is a secret, and not the name of a file that holds one.
+fn is_secret(param: &str) -> bool {
+    (param.contains("password") || param.contains("token")) && !param.ends_with("-file")
+}
+
+/// Text with everything percent-encoded that would be read as something else, or drive a terminal.
+struct Encoded<'a>(&'a str);
+
+impl fmt::Display for Encoded<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = [0; 4];
+        for c in self.0.chars() {
+            if c.is_control() || c.is_whitespace() || "%?#&@".contains(c) {
+                for byte in c.encode_utf8(&mut bytes).bytes() {
+                    write!(f, "%{byte:02X}")?;
+                }
+            } else {
+                write!(f, "{c}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://", self.scheme)?;
         match (&self.user, &self.password) {
             (None, None) => {}
             (user, password) => {
-                f.write_str(user.as_deref().unwrap_or(""))?;
+                write!(f, "{}", Encoded(user.as_deref().unwrap_or("")))?;
                 if password.is_some() {
                     f.write_str(":***")?;
                 }
                 f.write_str("@")?;
             }
         }
-        write!(f, "{}{}", self.hosts, self.path)?;
+        write!(f, "{}{}", self.hosts, Encoded(&self.path))?;
         for (at, (name, value)) in self.params.iter().enumerate() {
-            let value = if name.contains("password") && !name.ends_with("-file")
-                || name.contains("token")
-            {
-                "***"
-            } else {
-                value
-            };
-            write!(f, "{}{name}={value}", if at == 0 { '?' } else { '&' })?;
+            let value = if is_secret(name) { "***" } else { value };
+            let separator = if at == 0 { '?' } else { '&' };
+            write!(f, "{separator}{}={}", Encoded(name), Encoded(value))?;
         }
         Ok(())
     }
@@ -278,6 +304,22 @@ mod tests {
         ] {
             let error = StoreUrl::parse(text).unwrap_err();
             assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_reads_back_as_the_same_url() {
+        for text in [
+            "sqlite:///a%20b/%3F%23%25%1B%C3%BC.db?prefix=a%26b%3D/",
+            "redis://m%40e@h1:1,h2/0?password-file=/run/x",
+        ] {
+            let url = StoreUrl::parse(text).unwrap();
+            assert!(!url.has_secret(), "{text}");
+            assert_eq!(StoreUrl::parse(&url.to_string()).unwrap(), url, "{url}");
+            assert!(!url.to_string().contains(['\u{1b}', ' ']), "{url}");
+        }
+        for text in ["redis://:x@h", "consul://h?token=x", "redis://h?password=x"] {
+            assert!(StoreUrl::parse(text).unwrap().has_secret(), "{text}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::{ErrorKind, HoldState, LossReason, Release};
 use scripted::{Answer, store};
 
-const TTL: Duration = Duration::from_millis(300);
+const TTL: Duration = Duration::from_secs(1);
 /// Far more than anything here takes.
 const LONG: Duration = Duration::from_secs(10);
 

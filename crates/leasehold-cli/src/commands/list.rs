@@ -1,0 +1,75 @@
+//! `leasehold list`: the locks that are held.
+
+use leasehold::Inspection;
+use leasehold_core::clock;
+
+use super::Context;
+use crate::args::List;
+use crate::duration;
+use crate::exit::Failure;
+use crate::show::{self, LockJson};
+
+const HEAD: [&str; 7] = ["NAME", "HOLDER", "TOKEN", "HELD", "LEFT", "WAITING", "NOTE"];
+
+pub(crate) async fn list(args: List, context: &Context) -> Result<u8, Failure> {
+    let store = context.connect().await?;
+    let found = context
+        .ask(&store, "list", None, store.client.list(&args.prefix))
+        .await?;
+    store.client.close().await;
+    if context.printer.json {
+        for lock in &found {
+            context
+                .printer
+                .out_json(&LockJson::new(lock, &store.shown))?;
+        }
+    } else if !found.is_empty() {
+        context.printer.out(&table(&found))?;
+    }
+    Ok(0)
+}
+
+fn table(found: &[Inspection]) -> String {
+    let rows: Vec<[String; 7]> = [HEAD.map(str::to_owned)]
+        .into_iter()
+        .chain(found.iter().map(row))
+        .collect();
+    let mut widths = [0; 7];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn row(lock: &Inspection) -> [String; 7] {
+    let holder = lock.holder.as_ref();
+    let held = holder
+        .and_then(|holder| holder.since)
+        .map(|since| clock::wall().duration_since(since).unwrap_or_default());
+    let unknown = || "-".to_owned();
+    [
+        lock.name.to_string(),
+        holder.map_or_else(unknown, |holder| show::who(holder.identity.as_ref())),
+        holder
+            .and_then(|holder| holder.token)
+            .map_or_else(unknown, |token| token.to_string()),
+        held.map_or_else(unknown, duration::show),
+        holder
+            .and_then(|holder| holder.expires_in)
+            .map_or_else(unknown, duration::show),
+        lock.waiters.len().to_string(),
+        holder.and_then(show::note).unwrap_or_default(),
+    ]
+}

@@ -1,0 +1,188 @@
+//! From the command line as written to one that is understood, or to what is wrong with it.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+use leasehold::{Name, StoreUrl};
+use leasehold_core::NOTE_BYTES_MAX;
+
+use crate::args::{Cli, Command, IfBusy, Log, Run};
+use crate::exit::Failure;
+use crate::printer::Printer;
+use crate::show::clean;
+
+/// Why there is nothing to do.
+pub(crate) enum Stop {
+    /// Help or version was asked for.
+    Answer(String),
+    Wrong(Failure),
+}
+
+pub(crate) fn parse(line: &[OsString]) -> Result<Cli, Stop> {
+    Cli::try_parse_from(line).map_err(|error| {
+        let text = error.render().to_string();
+        match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Answer(text),
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Stop::Wrong(Failure::usage(
+                format!("what is to be done?\n\n{}", text.trim_end()),
+            )),
+            _ => {
+                let text = text.strip_prefix("error: ").unwrap_or(&text);
+                Stop::Wrong(Failure::usage(without_secrets(text.trim_end())))
+            }
+        }
+    })
+}
+
+impl Stop {
+    /// Prints it; answers the exit code.
+    pub(crate) fn print(self, line: &[OsString]) -> u8 {
+        let printer = Printer {
+            json: false,
+            log: asked_log(line),
+            verbose: false,
+        };
+        let failure = match self {
+            Self::Answer(text) => match printer.out(&text) {
+                Ok(()) => return 0,
+                Err(failure) => failure,
+            },
+            Self::Wrong(failure) => failure,
+        };
+        printer.failure(&failure);
+        failure.code
+    }
+}
+
+/// The form of messages that a line which isn't understood asks for.
+fn asked_log(line: &[OsString]) -> Log {
+    let ours = || line.iter().take_while(|word| *word != "--");
+    let after_log = ours()
+        .zip(ours().skip(1))
+        .any(|(word, next)| word == "--log" && next == "json");
+    if after_log || ours().any(|word| word == "--json" || word == "--log=json") {
+        Log::Json
+    } else {
+        Log::Human
+    }
+}
+
+/// Refuses what the parser lets through, before anything is read or asked.
+pub(crate) fn check(cli: &Cli, line: &[OsString]) -> Result<(), Failure> {
+    let name = match &cli.command {
+        Command::Run(run) => Some(&run.name),
+        Command::Status(status) => Some(&status.name),
+        Command::Break(broken) => Some(&broken.name),
+        Command::List(_) | Command::Config => None,
+    };
+    if let Command::Run(run) = &cli.command {
+        check_run(run, line)?;
+    }
+    if let Some(name) = name {
+        Name::new(name)?;
+    }
+    Ok(())
+}
+
+fn check_run(run: &Run, line: &[OsString]) -> Result<(), Failure> {
+    if run.job.is_empty() {
+        return Err(Failure::usage(format!(
+            "there is no command to run; it comes after --:\n  leasehold run {} -- CMD ARGS...",
+            quoted(OsStr::new(&run.name))
+        )));
+    }
+    // The job is the end of the line, whatever is in it.
+    let (ours, job) = line.split_at(line.len().saturating_sub(run.job.len()));
+    if ours.last().is_none_or(|word| word != "--") {
+        return Err(Failure::usage(format!(
+            "the command to run comes after --:\n  {}",
+            corrected(ours, job)
+        )));
+    }
+    if run.if_busy == IfBusy::Skip && run.busy_code.is_some() {
+        return Err(Failure::usage(
+            "--busy-code has no meaning with --if-busy skip, which exits 0",
+        ));
+    }
+    if run.max_hold.is_some_and(|most| most.is_zero()) {
+        return Err(Failure::usage("--max-hold 0s leaves the job no time"));
+    }
+    match &run.note {
+        Some(note) if note.len() > NOTE_BYTES_MAX => Err(Failure::usage(format!(
+            "--note has {} bytes, the most is {NOTE_BYTES_MAX}",
+            note.len()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The line with `--` before the command, as one would type it.
+fn corrected(ours: &[OsString], job: &[OsString]) -> String {
+    let words = ["leasehold".to_owned()]
+        .into_iter()
+        .chain(ours.iter().skip(1).map(|word| quoted(word)))
+        .chain(["--".to_owned()])
+        .chain(job.iter().map(|word| quoted(word)));
+    without_secrets(&words.collect::<Vec<_>>().join(" "))
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &OsStr) -> String {
+    let word = word.to_string_lossy();
+    let plain = !word.is_empty()
+        && word
+            .chars()
+            .all(|c| c.is_alphanumeric() || "-_=+./:,@%".contains(c));
+    if plain {
+        word.into_owned()
+    } else {
+        format!("'{}'", clean(&word).replace('\'', "'\\''"))
+    }
+}
+
+/// Text that repeats the command line, with the passwords of URLs in it blotted out.
+fn without_secrets(text: &str) -> String {
+    text.split_inclusive([' ', '\n', '\'', '"'])
+        .map(without_secret)
+        .collect()
+}
+
+fn without_secret(word: &str) -> String {
+    let Some(at) = word.find("://") else {
+        return word.to_owned();
+    };
+    // The scheme may follow an option's name: --store=redis://…
+    let begin = word[..at]
+        .rfind(|c: char| !c.is_ascii_alphanumeric() && c != '+')
+        .map_or(0, |before| before + 1);
+    let end = word.trim_end_matches([' ', '\n', '\'', '"']).len();
+    match StoreUrl::parse(&word[begin..end]) {
+        Ok(url) if !url.has_secret() => word.to_owned(),
+        Ok(url) => format!("{}{url}{}", &word[..begin], &word[end..]),
+        // What can't be read may hold one anywhere.
+        Err(_) => format!("{}://***{}", &word[..at], &word[end..]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_of_a_url_is_repeated() {
+        for text in [
+            "redis://:canary@h",
+            "--store=redis://me:canary@h/0 x",
+            "unknown 'redis://h?password=canary' here",
+            "\"redis://:canary%zz@h\"\nnext",
+            "x=y=redis+sentinel://u:canary@h1,h2/0?auth-token=canary",
+        ] {
+            let shown = without_secrets(text);
+            assert!(!shown.contains("canary"), "{shown}");
+            assert!(shown.contains("***"), "{shown}");
+        }
+        let harmless = "run 'sqlite:///x y' --note http://h/a?b=c";
+        assert_eq!(without_secrets(harmless), harmless);
+    }
+}

@@ -17,8 +17,8 @@ use crate::random::jitter;
 
 /// How long a try may go unanswered. The answer to one that takes longer is of no use: it is cleaned up.
 const TRY_MAX: Duration = Duration::from_secs(5);
-/// How long a waiter that is told nothing goes without looking.
-const LOOK_MAX: Duration = Duration::from_secs(1);
+/// How long a waiter goes without looking where the store doesn't say.
+const LOOK: Duration = Duration::from_secs(1);
 /// How many grants in a row may arrive after their time before a try gives up.
 const LATE_MAX: u32 = 3;
 
@@ -141,7 +141,7 @@ enum Outcome {
 
 /// Waits until it is worth trying again.
 async fn change(contender: &mut dyn Contender, busy: &Busy) {
-    let look_in = busy.retry_in.unwrap_or(LOOK_MAX).min(LOOK_MAX);
+    let look_in = busy.retry_in.unwrap_or(LOOK);
     let look_in = look_in.mul_f64(1.0 + 0.1 * jitter());
     tokio::select! {
         () = poll_fn(|context| contender.poll_changed(context)) => {}

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::backend::{Contender, LossReason};
@@ -109,31 +110,37 @@ impl Inbox {
     }
 }
 
-/// The keeper of this process; started on first use, and anew should it ever have died.
+/// The keeper's inbox.
 pub(crate) fn inbox() -> Result<Arc<Inbox>> {
-    static KEEPER: Mutex<Option<Arc<Inbox>>> = Mutex::new(None);
+    keeper().map(|(inbox, _)| inbox)
+}
+
+/// The keeper of this process and its runtime; started on first use, and anew should it ever have died.
+pub(crate) fn keeper() -> Result<(Arc<Inbox>, Handle)> {
+    static KEEPER: Mutex<Option<(Arc<Inbox>, Handle)>> = Mutex::new(None);
     let mut keeper = lock(&KEEPER);
-    if let Some(inbox) = &*keeper
+    if let Some((inbox, handle)) = &*keeper
         && !lock(&inbox.post).closed
     {
-        return Ok(inbox.clone());
+        return Ok((inbox.clone(), handle.clone()));
     }
     let inbox = Arc::new(Inbox::default());
-    start(inbox.clone()).map_err(|error| {
+    let handle = start(inbox.clone()).map_err(|error| {
         Error::new(
             ErrorKind::Unavailable,
             "the thread that renews locks can't be started",
         )
         .because(error)
     })?;
-    *keeper = Some(inbox.clone());
-    Ok(inbox)
+    *keeper = Some((inbox.clone(), handle.clone()));
+    Ok((inbox, handle))
 }
 
-fn start(inbox: Arc<Inbox>) -> std::io::Result<()> {
+fn start(inbox: Arc<Inbox>) -> std::io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    let handle = runtime.handle().clone();
     let timer = {
         let _entered = runtime.enter();
         BootTimer::new()?
@@ -149,7 +156,7 @@ fn start(inbox: Arc<Inbox>) -> std::io::Result<()> {
             };
             runtime.block_on(keeper.run(timer));
         })?;
-    Ok(())
+    Ok(handle)
 }
 
 struct Keeper {

@@ -10,6 +10,7 @@
 //! [`backend`]'s two traits.
 
 pub mod backend;
+pub mod background;
 pub mod clock;
 pub mod lease;
 pub mod url;

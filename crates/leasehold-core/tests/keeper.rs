@@ -47,6 +47,22 @@ async fn a_hold_is_renewed_until_it_is_released() {
 }
 
 #[tokio::test]
+async fn a_look_at_a_released_hold_says_so() {
+    let (_, client) = store();
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    let held = guard.held();
+    assert!(held.is_held());
+    let told = tokio::spawn({
+        let held = held.clone();
+        async move { held.lost().await }
+    });
+    guard.release().await.unwrap();
+    assert_eq!(soon(told).await.unwrap(), None);
+    assert!(!held.is_held());
+    assert_eq!(held.state(), HoldState::Released);
+}
+
+#[tokio::test]
 async fn a_hung_renewal_does_not_delay_the_loss() {
     let (store, client) = store();
     store.script(|script| script.renew = Answer::HangAfter);

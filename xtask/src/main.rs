@@ -21,6 +21,8 @@ usage: cargo xtask COMMAND
 
   test     everything that must be green before a push
   check    the same without the tests
+  servers  bring the real servers that tests need, all or those named
+  up NAME  start a server, for example redis, print its URL, stop it on Ctrl-C
 
 and each part alone:
 ";
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["test"] => parts::run(parts::PARTS),
         ["check"] => parts::run(parts::without_tests()),
+        ["up" | "servers", ..] => parts::become_servers(&words),
         [name] => match parts::named(name) {
             Some(part) => parts::run(std::slice::from_ref(part)),
             None => usage(),

@@ -1,5 +1,6 @@
 //! The parts of `cargo xtask test`, and the table at its end.
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -49,15 +50,20 @@ pub(crate) const PARTS: &[Part] = &[
         run: docs,
     },
     Part {
+        name: "servers",
+        about: "the real servers that tests need are here and start",
+        run: || succeed(&mut servers(&["servers"])),
+    },
+    Part {
         name: "tests",
         about: "cargo test --workspace",
         run: || cargo(&["test", "--workspace"]),
     },
 ];
 
-/// All parts but the tests.
+/// All parts but the tests and what they need.
 pub(crate) fn without_tests() -> &'static [Part] {
-    &PARTS[..PARTS.len() - 1]
+    &PARTS[..PARTS.len() - 2]
 }
 
 /// The part called `name`.
@@ -119,6 +125,23 @@ pub(crate) fn succeed(command: &mut Command) -> Result<(), String> {
     } else {
         Err(format!("{program} ended with {status}"))
     }
+}
+
+/// The testkit's command for real servers. It isn't part of this crate, which must build in a second.
+fn servers(words: &[&str]) -> Command {
+    let mut command = Command::new(cargo_path());
+    command
+        .args(["run", "--quiet", "--package", "leasehold-testkit"])
+        .args(["--bin", "servers", "--"])
+        .args(words);
+    command
+}
+
+/// Runs it in the place of this process, so that signals are its own.
+pub(crate) fn become_servers(words: &[&str]) -> ExitCode {
+    let error = servers(words).exec();
+    eprintln!("cargo can't be started: {error}");
+    ExitCode::FAILURE
 }
 
 fn docs() -> Result<(), String> {

@@ -1,1 +1,5 @@
-//! Under construction.
+//! What every store is tested with.
+//!
+//! - [`servers`]: real servers, and a proxy to cut them off.
+
+pub mod servers;

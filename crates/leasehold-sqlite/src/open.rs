@@ -1,0 +1,284 @@
+//! Opens the file: checks what it is, makes it where there is none, and sets what the promises hang on.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold_core::{ErrorKind, clock};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rustix::fs::{Access, AtFlags};
+
+use crate::error::Failure;
+use crate::host;
+use crate::liveness::Folder;
+
+/// Marks the file as leasehold's ("lshd").
+const APPLICATION: i32 = 0x6c73_6864;
+/// The version of the schema.
+const VERSION: i32 = 1;
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// How often a locked file is tried again, 1 to 5 ms apart: three seconds in all.
+const BUSY_TRIES: i32 = 1000;
+/// The same for making it.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Statements kept prepared: more than there are.
+const STATEMENTS: usize = 64;
+
+pub(crate) struct Opened {
+    pub(crate) connection: Connection,
+    /// Without symbolic links.
+    pub(crate) path: PathBuf,
+    /// Device and inode.
+    pub(crate) file: (u64, u64),
+    pub(crate) folder: Folder,
+}
+
+pub(crate) fn open(path: &Path) -> Result<Opened, Failure> {
+    let path = resolve(path)?;
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    host::check_file_system(parent)?;
+    check_rights(&path, parent)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_EXRESCODE;
+    let mut connection = Connection::open_with_flags(&path, flags).map_err(|error| {
+        let failure = Failure::from(error);
+        Failure {
+            message: format!("{}: {}", path.display(), failure.message),
+            ..failure
+        }
+    })?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.busy_handler(Some(wait_for_lock))?;
+    let begun = clock::now();
+    // Making a file and changing its journal mode don't ask the busy handler everywhere.
+    while let Err(unprepared) = prepare(&connection, &path) {
+        match unprepared {
+            Unprepared::Busy(_) if clock::now().since(begun).steady < PATIENCE => {
+                wait_for_lock(0);
+            }
+            Unprepared::Busy(failure) | Unprepared::For(failure) => return Err(failure),
+        }
+    }
+    let file = identity(&path)?;
+    let folder = Folder::beside(&path)?;
+    Ok(Opened {
+        connection,
+        path,
+        file,
+        folder,
+    })
+}
+
+/// The path without symbolic links, so that all who use the file agree on the folder beside it.
+fn resolve(path: &Path) -> Result<PathBuf, Failure> {
+    let invalid = |message: String| Failure::new(ErrorKind::Invalid, message);
+    match fs::canonicalize(path) {
+        Ok(found) => {
+            let metadata = fs::metadata(&found).map_err(|error| {
+                invalid(format!("{} can't be looked at: {error}", found.display()))
+            })?;
+            if !metadata.is_file() {
+                return Err(invalid(format!(
+                    "{} is not a file; name one, for example {}/locks.db",
+                    found.display(),
+                    found.display()
+                )));
+            }
+            if metadata.nlink() > 1 {
+                return Err(invalid(format!(
+                    "{} has {} hard links, and processes that open it by different ones don't exclude each \
+                     other; leave one",
+                    found.display(),
+                    metadata.nlink()
+                )));
+            }
+            Ok(found)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(Failure::new(
+            ErrorKind::Unauthorized,
+            format!("{} can't be reached: {error}", path.display()),
+        )),
+        Err(_) => {
+            let parent = path.parent().unwrap_or(Path::new("/"));
+            let found = fs::canonicalize(parent).map_err(|error| {
+                invalid(format!(
+                    "{} can't be made: its folder can't be reached ({error}); make the folder or name another",
+                    path.display()
+                ))
+            })?;
+            Ok(found.join(path.file_name().unwrap_or_default()))
+        }
+    }
+}
+
+/// SQLite opens a file that can't be written for reading, and fails later with less to say.
+fn check_rights(path: &Path, parent: &Path) -> Result<(), Failure> {
+    let may = |path: &Path, access| {
+        rustix::fs::accessat(rustix::fs::CWD, path, access, AtFlags::EACCESS).is_ok()
+    };
+    let lacking = if path.exists() && !may(path, Access::READ_OK | Access::WRITE_OK) {
+        path
+    } else if !may(parent, Access::WRITE_OK | Access::EXEC_OK) {
+        parent
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(
+        ErrorKind::Unauthorized,
+        format!(
+            "{} can't be written by this process; {}",
+            lacking.display(),
+            rights_of(lacking)
+        ),
+    ))
+}
+
+/// Whose a file or folder is, and what to do to share it.
+pub(crate) fn rights_of(path: &Path) -> String {
+    let Ok(found) = fs::metadata(path) else {
+        return "its owner and mode can't be read".into();
+    };
+    format!(
+        "it belongs to user {} and group {} with mode {:04o}, and this process is user {}. To share a store, put \
+         its users into one group and give that group the right to write the folder, the file and what is beside \
+         it; or use a store of your own",
+        found.uid(),
+        found.gid(),
+        found.mode() & 0o7777,
+        rustix::process::geteuid().as_raw(),
+    )
+}
+
+/// Asked by SQLite while another process has the file locked; whether to try again.
+fn wait_for_lock(tries: i32) -> bool {
+    // What the clock shows below a microsecond is jitter enough to keep processes out of step.
+    let jitter = clock::now().boot % 1000;
+    std::thread::sleep(Duration::from_micros(1000 + 4 * jitter));
+    tries < BUSY_TRIES
+}
+
+enum Unprepared {
+    Busy(Failure),
+    For(Failure),
+}
+
+impl From<rusqlite::Error> for Unprepared {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy(error.into()),
+            _ => Self::For(error.into()),
+        }
+    }
+}
+
+impl From<Failure> for Unprepared {
+    fn from(failure: Failure) -> Self {
+        Self::For(failure)
+    }
+}
+
+/// Makes or checks the tables and sets what is set per connection. Writes nothing to a file that is not ours.
+fn prepare(connection: &Connection, path: &Path) -> Result<(), Unprepared> {
+    let is_new = check_contents(connection, path)?;
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(Failure::new(
+            ErrorKind::Unsupported,
+            format!(
+                "{} can't have a write-ahead log (its journal mode is {mode})",
+                path.display()
+            ),
+        )
+        .into());
+    }
+    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF;")?;
+    let synchronous: i32 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
+    if synchronous != 2 {
+        return Err(Failure::new(
+            ErrorKind::Unsupported,
+            "SQLite doesn't wait for the disk (synchronous is not FULL), so tokens could go back after a power cut",
+        )
+        .into());
+    }
+    if is_new {
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        let made = make(connection, path);
+        let end = if made.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        let ended = connection.execute_batch(end);
+        made?;
+        ended?;
+    }
+    Ok(())
+}
+
+/// Whether the file is empty; an error when it is something else than ours.
+fn check_contents(connection: &Connection, path: &Path) -> Result<bool, Unprepared> {
+    let number = |pragma: &str| -> rusqlite::Result<i32> {
+        connection.query_row(pragma, [], |row| row.get(0))
+    };
+    let application = number("PRAGMA application_id")?;
+    let version = number("PRAGMA user_version")?;
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    if application == APPLICATION {
+        if version == VERSION {
+            return Ok(false);
+        }
+        return Err(Failure::new(
+            ErrorKind::Unsupported,
+            format!(
+                "{} was written by another version of leasehold (its schema is {version}, this one's is \
+                 {VERSION}); use the same version for all users of a file",
+                path.display()
+            ),
+        )
+        .into());
+    }
+    if application == 0 && version == 0 && tables == 0 {
+        return Ok(true);
+    }
+    Err(Failure::new(
+        ErrorKind::Invalid,
+        format!(
+            "{} is another program's SQLite database and was left as it is; name another file",
+            path.display()
+        ),
+    )
+    .into())
+}
+
+/// Makes the tables, unless another process has done so since we looked.
+fn make(connection: &Connection, path: &Path) -> Result<(), Unprepared> {
+    if !check_contents(connection, path)? {
+        return Ok(());
+    }
+    connection.execute_batch(SCHEMA)?;
+    connection.execute_batch(&format!(
+        "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+    ))?;
+    Ok(())
+}
+
+/// An error once the path names another file than the one that is open: another process would not see our rows.
+pub(crate) fn check_same_file(path: &Path, file: (u64, u64)) -> Result<(), Failure> {
+    if identity(path).is_ok_and(|found| found == file) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        ErrorKind::Unavailable,
+        format!(
+            "{} was removed or replaced while it was in use; stop all its users, then start them again",
+            path.display()
+        ),
+    ))
+}
+
+fn identity(path: &Path) -> Result<(u64, u64), Failure> {
+    let found =
+        rustix::fs::stat(path).map_err(|error| Failure::of_file("can't look at", path, error))?;
+    Ok((found.st_dev, found.st_ino))
+}

@@ -7,6 +7,7 @@
 
 mod process;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -15,8 +16,8 @@ use std::time::Duration;
 use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use super::signals;
 use super::stop::Order;
+use super::{Job, signals};
 
 pub(crate) use process::guardian_main;
 
@@ -71,6 +72,8 @@ impl Message {
 #[derive(Debug)]
 pub(super) struct Guardian {
     title: String,
+    /// What the job's environment has of its own.
+    env: Vec<(OsString, OsString)>,
     pid: Pid,
     /// The job's process group.
     group: Pid,
@@ -82,15 +85,18 @@ pub(super) struct Guardian {
 
 impl Guardian {
     /// Starts a guardian and with it the job's process group.
-    pub(super) fn start(name: &str, kill_after: Duration) -> io::Result<Self> {
+    pub(super) fn start(name: &str, job: &Job) -> io::Result<Self> {
         let title = format!("{TITLE}{name}");
-        let (pid, pipe) = spawn(&title, None)?;
+        let env = job.env.clone();
+        let (pid, pipe) = spawn(&title, &env, None)?;
+        let grace = job.kill_after.min(ORPHANED);
         Ok(Self {
             title,
+            env,
             pid,
             group: pid,
             pipe,
-            grace: u64::try_from(kill_after.min(ORPHANED).as_nanos()).unwrap_or(u64::MAX),
+            grace: u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX),
             root: None,
             told: None,
         })
@@ -98,10 +104,10 @@ impl Guardian {
 
     /// Starts another one after this one's death. It joins the group, so that nothing changes for the job.
     pub(super) fn replace(&mut self) -> io::Result<()> {
-        let (pid, pipe) = match spawn(&self.title, Some(self.group)) {
+        let (pid, pipe) = match spawn(&self.title, &self.env, Some(self.group)) {
             // The job left the group, so it ended with the guardian.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let (pid, pipe) = spawn(&self.title, None)?;
+                let (pid, pipe) = spawn(&self.title, &self.env, None)?;
                 self.group = pid;
                 (pid, pipe)
             }
@@ -158,13 +164,18 @@ impl Guardian {
     }
 }
 
-fn spawn(title: &str, group: Option<Pid>) -> io::Result<(Pid, io::PipeWriter)> {
+fn spawn(
+    title: &str,
+    env: &[(OsString, OsString)],
+    group: Option<Pid>,
+) -> io::Result<(Pid, io::PipeWriter)> {
     let (reader, writer) = io::pipe()?;
     ioctl_fionbio(&writer, true)?;
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0(title)
         .env_clear()
+        .envs(env.iter().map(|(name, value)| (name, value)))
         .current_dir("/")
         .stdin(Stdio::from(reader))
         .stdout(Stdio::null())

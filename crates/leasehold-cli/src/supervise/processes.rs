@@ -69,6 +69,15 @@ fn all() -> Vec<Stat> {
         .collect()
 }
 
+fn has_environment(pid: Pid, wanted: &[Vec<u8>]) -> bool {
+    // It fails for another user's.
+    let text = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
+    let variables: HashSet<&[u8]> = text.split(|byte| *byte == 0).collect();
+    wanted
+        .iter()
+        .all(|variable| variables.contains(variable.as_slice()))
+}
+
 /// The processes of a job.
 #[derive(Debug)]
 pub(super) struct Tree {
@@ -94,6 +103,23 @@ impl Tree {
         if self.root.is_none_or(|root| root.pid != pid) {
             self.root = Stat::of(pid).map(|stat| stat.process);
         }
+    }
+
+    /// Whether it is known which process the job began with.
+    pub(super) fn has_root(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// Finds the process the job began with: the oldest with all of this environment, which no other job has.
+    pub(super) fn find_root(&mut self, environment: &[Vec<u8>]) {
+        if environment.is_empty() {
+            return;
+        }
+        self.root = all()
+            .into_iter()
+            .map(|stat| stat.process)
+            .filter(|process| process.pid != getpid() && has_environment(process.pid, environment))
+            .min_by_key(|process| process.started);
     }
 
     /// Who is alive of it.
@@ -188,6 +214,27 @@ mod tests {
         assert_eq!(stat.session, Pid::from_raw(7));
         assert_eq!(stat.process.started, 4242);
         assert!(!stat.is_dead);
+    }
+
+    #[test]
+    fn a_job_in_a_session_of_its_own_is_found_by_its_environment() {
+        let mark = format!("PROCESSES_TEST={}", getpid().as_raw_nonzero());
+        let (name, value) = mark.split_once('=').unwrap();
+        let mut child = std::process::Command::new("setsid")
+            .args(["sleep", "100"])
+            .env(name, value)
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+        let mut tree = Tree::new(rustix::process::getpgrp());
+        tree.find_root(&[]);
+        assert!(!tree.has_root(), "found without a mark");
+        tree.find_root(&[mark.into_bytes(), b"PROCESSES_TEST=other".to_vec()]);
+        assert!(!tree.has_root(), "found by one mark of two");
+        tree.find_root(&[format!("{name}={value}").into_bytes()]);
+        assert_eq!(tree.root.map(|root| root.pid), Some(pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -32,11 +32,10 @@ impl<'a> Run<'a> {
         mut terminal: Option<&mut Terminal>,
     ) -> Result<Self, SuperviseError> {
         let stop = Stop::new(look_at(guard), job.kill_after, job.max_hold);
-        let mut guardian =
-            Guardian::start(guard.name().as_str(), job.kill_after).map_err(|error| {
-                let what = format!("no second process for /proc/self/exe to guard it: {error}");
-                io::Error::new(error.kind(), what)
-            })?;
+        let mut guardian = Guardian::start(guard.name().as_str(), &job).map_err(|error| {
+            let what = format!("no second process for /proc/self/exe to guard it: {error}");
+            io::Error::new(error.kind(), what)
+        })?;
         guardian.tell(stop.order());
         if let Some(terminal) = &mut terminal
             && terminal.is_all_there_is()

@@ -12,6 +12,8 @@ use leasehold::LossReason;
 const LATE: u64 = 200_000_000;
 /// The supervisor looks at the hold at least this far apart.
 const LOOK: u64 = 50_000_000;
+/// What comes sooner after the first INT or TERM is the same request: `timeout` sends it to us and to our group.
+const AGAIN: u64 = 500_000_000;
 /// How long after its time a KILL of the guardian's is taken to have failed.
 const OVERDUE: u64 = 100_000_000;
 
@@ -53,8 +55,8 @@ pub(super) struct Stop {
     deadline: u64,
     order: Order,
     why: Option<Why>,
-    /// An INT or TERM of the user's went to the job.
-    asked: bool,
+    /// When the user asked it to end first, by INT or TERM.
+    asked: Option<u64>,
     /// The job's process has ended.
     ended: bool,
 }
@@ -70,7 +72,7 @@ impl Stop {
                 kill_at: u64::MAX,
             },
             why: None,
-            asked: false,
+            asked: None,
             ended: false,
         };
         stop.look(first);
@@ -125,15 +127,18 @@ impl Stop {
         self.deadline.saturating_sub(self.kill_after)
     }
 
-    /// The user sent INT or TERM. Whether it is to go on to the job: the second one kills.
+    /// The user sent INT or TERM. Whether it is to go on to the job: one that is being stopped has had its
+    /// TERM, and who asks again insists.
     pub(super) fn ask(&mut self, now: u64) -> bool {
-        let insists = self.asked || self.why.is_some();
-        self.asked = true;
-        if insists {
+        let Some(first) = self.asked else {
+            self.asked = Some(now);
+            return self.why.is_none();
+        };
+        if now >= first.saturating_add(AGAIN) {
             let why = self.why.unwrap_or(Why::Asked);
             self.begin(why, now, now);
         }
-        !insists
+        false
     }
 
     /// The job's process has ended: from here on only a loss counts.

@@ -82,6 +82,10 @@ impl Watch {
         };
         if length == 0 {
             self.alone = true;
+            if !self.tree.has_root() {
+                // The parent died between starting the job and telling of it.
+                self.tree.find_root(&own_environment());
+            }
             if let Some(message) = &mut self.message {
                 let now = clock::now().boot;
                 let order = &mut message.order;
@@ -126,4 +130,11 @@ impl Watch {
         })?;
         Ok(false)
     }
+}
+
+/// The variables that this process and its job have, and no other job.
+fn own_environment() -> Vec<Vec<u8>> {
+    std::env::vars_os()
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+        .collect()
 }

@@ -126,18 +126,28 @@ fn the_second_request_to_end_kills() {
     let mut stop = begun();
     assert!(stop.ask(1100 * MS));
     assert_eq!(stop.why(), None);
-    assert!(!stop.ask(1200 * MS));
+    assert!(!stop.ask(1600 * MS));
     assert_eq!(stop.why(), Some(Why::Asked));
-    assert_eq!(stop.order(), order(1200, 1200));
+    assert_eq!(stop.order(), order(1600, 1600));
 }
 
 #[test]
-fn a_request_to_end_while_it_is_stopped_kills_and_the_reason_stays() {
+fn one_request_that_comes_twice_is_one() {
+    let mut stop = begun();
+    assert!(stop.ask(1100 * MS));
+    assert!(!stop.ask(1599 * MS));
+    assert_eq!(stop.why(), None);
+}
+
+#[test]
+fn a_job_that_is_being_stopped_gets_no_other_term_and_the_reason_stays() {
     let mut stop = begun();
     stop.look(lost(1100, LossReason::Stolen));
     assert!(!stop.ask(1200 * MS));
+    assert_eq!(stop.order(), order(1100, 1600));
+    assert!(!stop.ask(1700 * MS));
     assert_eq!(stop.why(), Some(Why::Lost));
-    assert_eq!(stop.order(), order(1200, 1200));
+    assert_eq!(stop.order(), order(1700, 1700));
 }
 
 #[test]

@@ -1,0 +1,210 @@
+//! The job never outlives the lock.
+
+use std::process::Stdio;
+
+use rustix::process::{Signal, getpgid};
+
+use crate::place::{LEASEHOLD, Place, Running, code, guardians, output, send, text, wait_until};
+
+/// Nobody waits for this one to run out.
+const LONG: &[&str] = &["--ttl", "10m"];
+/// What ends by itself in a test's time.
+const SHORT: &[&str] = &["--ttl", "2s"];
+/// Two processes that ignore TERM.
+const STUBBORN: &str = "trap '' TERM; sleep 100; true";
+
+/// Kills `leasehold` alone while this job runs; all of it must go, and the lock with it.
+fn killed(job: &[&str], processes: usize) {
+    let place = Place::new();
+    let mut running = Running::start(&mut place.run(LONG, job));
+    place.wait_for_job(processes);
+    running.send(Signal::KILL);
+    assert_eq!(running.code(), 137);
+    place.wait_for_no_job();
+    place.wait_for_lock();
+}
+
+#[test]
+fn killed_leasehold_takes_grandchildren_along() {
+    killed(&["sh", "-c", "sleep 100; true"], 2);
+}
+
+#[test]
+fn killed_leasehold_takes_a_job_along_that_ignores_term() {
+    killed(&["sh", "-c", STUBBORN], 2);
+}
+
+#[test]
+fn killed_leasehold_takes_a_stopped_job_along() {
+    killed(&["sh", "-c", "sleep 100 & kill -STOP $!; kill -STOP $$"], 2);
+}
+
+#[test]
+fn killed_leasehold_takes_a_job_along_that_left_its_group() {
+    // `timeout` makes a group of its own.
+    killed(&["timeout", "100", "sh", "-c", "sleep 100; true"], 3);
+}
+
+#[test]
+fn killed_leasehold_takes_grandchildren_in_other_groups_and_sessions_along() {
+    killed(&["sh", "-c", "timeout 100 sleep 100; true"], 3);
+    killed(&["sh", "-c", "setsid sleep 100; true"], 2);
+    killed(&["setsid", "sh", "-c", "sleep 100; true"], 2);
+}
+
+#[test]
+fn killed_leasehold_takes_what_lost_its_parent_along() {
+    // `sh` dies of TERM at once; `timeout` belongs to nobody then, and waits for a child that ignores TERM.
+    let job = format!("timeout 100 sh -c \"{STUBBORN}\"; true");
+    killed(&["sh", "-c", &job], 4);
+}
+
+#[test]
+fn a_daemon_that_left_group_and_parent_is_out_of_reach() {
+    // The limit, as documented: a service manager's cgroup catches it.
+    let place = Place::new();
+    let running =
+        Running::start(&mut place.run_script(LONG, "setsid -f sleep 100; sleep 99; true"));
+    place.wait_for_job(3);
+    running.send(Signal::KILL);
+    place.wait_for_job(1);
+}
+
+/// Freezes `leasehold` alone while this job runs. The next holder must find none of it alive, and the frozen
+/// one must say that it lost.
+fn frozen(script: &str, processes: usize) {
+    let place = Place::new();
+    let mut running = Running::start(&mut place.run_script(SHORT, script));
+    let job = place.wait_for_job(processes);
+    running.send(Signal::STOP);
+    let pids: Vec<String> = job
+        .iter()
+        .map(|pid| pid.as_raw_nonzero().to_string())
+        .collect();
+    // What has ended and wasn't waited for has no command line.
+    let look = format!(
+        "for pid in {}; do tr '\\0' ' ' < /proc/$pid/cmdline; done 2>/dev/null; echo next",
+        pids.join(" ")
+    );
+    let next = output(&mut place.run_script(&["--wait", "30s"], &look));
+    assert_eq!(text(&next), "next\n", "alive while another holds the lock");
+    running.send(Signal::CONT);
+    assert_eq!(running.code(), 76);
+}
+
+#[test]
+fn frozen_leasehold_has_its_job_stopped_before_the_next_one_starts() {
+    frozen("sleep 100; true", 2);
+}
+
+#[test]
+fn frozen_leasehold_has_a_job_killed_that_ignores_term() {
+    frozen(STUBBORN, 2);
+}
+
+#[test]
+fn frozen_leasehold_has_a_stopped_job_killed() {
+    frozen("sleep 100 & kill -STOP $!; kill -STOP $$", 2);
+}
+
+#[test]
+fn frozen_leasehold_has_other_groups_killed() {
+    frozen("timeout 100 sleep 100; true", 3);
+}
+
+#[test]
+fn a_job_has_its_time_to_end_when_the_lock_is_broken() {
+    let place = Place::new();
+    let script =
+        "trap 'echo told > told; exit 3' TERM; echo begun > begun; while :; do sleep 0.05; done";
+    let mut running = Running::start(
+        place
+            .run_script(&["--ttl", "3s", "--kill-after", "1s"], script)
+            .stderr(Stdio::null()),
+    );
+    place.wait_for_file("begun");
+    let broken = output(place.command(LEASEHOLD).args(["break", "x"]));
+    assert!(broken.status.success(), "{broken:?}");
+    assert_eq!(place.wait_for_file("told"), "told\n");
+    assert_eq!(running.code(), 76);
+}
+
+#[test]
+fn a_job_that_ignores_term_is_killed_when_the_lock_is_broken() {
+    let place = Place::new();
+    let mut running = Running::start(
+        place
+            .run_script(&["--ttl", "3s"], STUBBORN)
+            .stderr(Stdio::null()),
+    );
+    place.wait_for_job(2);
+    let broken = output(place.command(LEASEHOLD).args(["break", "x"]));
+    assert!(broken.status.success(), "{broken:?}");
+    assert_eq!(running.code(), 76);
+    assert!(place.job().is_empty(), "leasehold ended before its job");
+}
+
+#[test]
+fn the_longest_hold_ends_the_job_with_124() {
+    let place = Place::new();
+    let options = ["--max-hold", "300ms", "--kill-after", "10s", "--ttl", "1m"];
+    let job = "trap 'echo told > told; exit 0' TERM; while :; do sleep 0.05; done";
+    let ended = output(&mut place.run_script(&options, job));
+    assert_eq!(code(ended.status), 124, "{ended:?}");
+    assert_eq!(place.wait_for_file("told"), "told\n");
+}
+
+#[test]
+fn the_longest_hold_kills_a_job_that_ignores_term() {
+    let place = Place::new();
+    let options = ["--max-hold", "300ms", "--kill-after", "200ms"];
+    let ended = output(&mut place.run_script(&options, STUBBORN));
+    assert_eq!(code(ended.status), 124, "{ended:?}");
+    assert!(place.job().is_empty(), "leasehold ended before its job");
+}
+
+#[test]
+fn a_daemon_started_on_purpose_outlives_the_job() {
+    let place = Place::new();
+    let ended = output(&mut place.run_script(LONG, "sleep 100 >/dev/null 2>&1 & exit 4"));
+    assert_eq!(code(ended.status), 4, "{ended:?}");
+    let left = place.job();
+    assert_eq!(left.len(), 1);
+    // No guardian is left with it.
+    let group = getpgid(Some(left[0])).unwrap();
+    wait_until("the guardian is gone", || {
+        getpgid(Some(group)).is_err().then_some(())
+    });
+}
+
+#[test]
+fn a_killed_guardian_is_replaced() {
+    let place = Place::new();
+    let running = Running::start(&mut place.run_script(LONG, "sleep 100; true"));
+    let job = place.wait_for_job(2);
+    for _ in 0..3 {
+        let first = running.guardian();
+        send(first, Signal::KILL);
+        let second = wait_until("there is another guardian", || {
+            guardians(running.pid())
+                .into_iter()
+                .find(|pid| *pid != first)
+        });
+        assert_eq!(getpgid(Some(second)), getpgid(Some(job[0])));
+    }
+    assert_eq!(place.job(), job, "the job noticed");
+    running.send(Signal::KILL);
+    place.wait_for_no_job();
+}
+
+#[test]
+fn a_guardian_that_was_stopped_goes_on() {
+    let place = Place::new();
+    let running = Running::start(&mut place.run_script(LONG, "sleep 100; true"));
+    place.wait_for_job(2);
+    send(running.guardian(), Signal::STOP);
+    // Woken by its parent, which dies later.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    running.send(Signal::KILL);
+    place.wait_for_no_job();
+}

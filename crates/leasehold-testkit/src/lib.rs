@@ -1,5 +1,17 @@
 //! What every store is tested with.
 //!
+//! - [`conformance`]: one suite that every store runs, so that its promises hold on every store.
+//! - [`history`]: checks what the holders of a lock saw.
 //! - [`servers`]: real servers, and a proxy to cut them off.
+//!
+//! The suite runs real processes: it starts the test executable again as a worker, which can be stopped and
+//! killed like any program that holds a lock.
 
+pub mod conformance;
+pub mod history;
 pub mod servers;
+
+mod process;
+mod protocol;
+mod tools;
+mod worker;

@@ -1,0 +1,82 @@
+//! Processes that die or stop while they hold or wait.
+
+use leasehold::Release;
+
+use super::{Bench, LONG, Outcome, SLACK, take};
+use crate::protocol::{Terms, Wait};
+use crate::tools::{boot, elapsed};
+
+pub(super) async fn killed_holder_frees_the_lock(bench: Bench) -> Outcome {
+    // Where the dead are noticed at once the TTL must not be what frees.
+    let ttl = if bench.can.frees_dead_at_once {
+        LONG
+    } else {
+        bench.ttl(1000)
+    };
+    let bound = if bench.can.frees_dead_at_once {
+        SLACK
+    } else {
+        ttl + SLACK
+    };
+    for round in 0..3 {
+        let mut worker = bench.worker().await?;
+        let (_, token) = worker.take("killed", Terms::renewed(ttl)).await?;
+        let lock = bench.lock("killed")?;
+        // Once with somebody waiting already, once with somebody who comes later.
+        let waiter = tokio::spawn(async move { lock.acquire_within(LONG).await });
+        if round > 0 {
+            bench.queued("killed", 1).await?;
+        }
+        worker.kill()?;
+        let since = boot();
+        let next = waiter.await??;
+        let next = next.ok_or("a dead holder's lock stayed busy")?;
+        assert!(elapsed(since) < bound, "free after {:?}", elapsed(since));
+        assert!(next.token().get() > token);
+        assert_eq!(next.release().await?, Release::Freed);
+    }
+    Ok(())
+}
+
+pub(super) async fn killed_waiter_is_passed_over(bench: Bench) -> Outcome {
+    let ttl = bench.ttl(1000);
+    let guard = take(&bench.lock("queue")?).await?;
+    let mut dead = bench.worker().await?;
+    let mut alive = bench.worker().await?;
+    dead.acquiring("queue", Terms::renewed(ttl), Wait::Forever)?;
+    bench.queued("queue", 1).await?;
+    let hold = alive.acquiring("queue", Terms::renewed(ttl), Wait::Forever)?;
+    bench.queued("queue", 2).await?;
+    dead.kill()?;
+    assert_eq!(guard.release().await?, Release::Freed);
+    let since = boot();
+    assert!(alive.granted(hold).await?.is_some());
+    assert!(elapsed(since) < ttl + SLACK, "after {:?}", elapsed(since));
+    assert_eq!(alive.release(hold).await?, "freed");
+    bench.free_within("queue", ttl + SLACK).await?;
+    Ok(())
+}
+
+pub(super) async fn stopped_waiter_is_passed_over_and_never_granted_late(bench: Bench) -> Outcome {
+    let ttl = bench.ttl(600);
+    let guard = take(&bench.lock("queue")?).await?;
+    let mut stopped = bench.worker().await?;
+    let first = stopped.acquiring("queue", Terms::renewed(ttl), Wait::Forever)?;
+    bench.queued("queue", 1).await?;
+    stopped.stop()?;
+    assert_eq!(guard.release().await?, Release::Freed);
+    let since = boot();
+    let next = bench.lock("queue")?.acquire_within(LONG).await?;
+    let next = next.ok_or("a stopped waiter kept the lock")?;
+    assert!(elapsed(since) < ttl + SLACK, "after {:?}", elapsed(since));
+    stopped.go_on()?;
+    // It waits on, and what it gets it gets after us.
+    tokio::time::sleep(ttl).await;
+    assert!(next.is_held());
+    let token = next.token().get();
+    assert_eq!(next.release().await?, Release::Freed);
+    let theirs = stopped.granted(first).await?;
+    assert!(theirs.is_some_and(|theirs| theirs > token), "{theirs:?}");
+    assert_eq!(stopped.release(first).await?, "freed");
+    Ok(())
+}

@@ -10,6 +10,8 @@ use leasehold::{Client, StoreUrl};
 use crate::config::{Env, Origin, Password, Set, Settings, folder};
 use crate::exit::Failure;
 
+/// The default store's scheme and file.
+const SCHEME: &str = "sqlite";
 const FILE: &str = "locks.db";
 const ROOT_FOLDER: &str = "/var/lib/leasehold";
 /// The URL parameter that names a file with the password.
@@ -78,7 +80,7 @@ fn default(env: Env<'_>, root: bool) -> Result<Chosen, Failure> {
     let url = file
         .to_str()
         .filter(|path| path.starts_with('/'))
-        .map(|path| format!("sqlite://{}", encode(path)))
+        .map(|path| format!("{SCHEME}://{}", encode(path)))
         .ok_or_else(|| {
             Failure::config(format!(
                 "the default store's path {} is not absolute UTF-8; choose a store with --store",
@@ -162,7 +164,9 @@ pub(crate) fn password(
         value,
         origin: origin.clone(),
     });
-    match (in_url, settings.password.clone()) {
+    // A file has none; one that was set for another store is not for it.
+    let apart = settings.password.clone().filter(|_| url.scheme() != SCHEME);
+    match (in_url, apart) {
         (Some(in_url), Some(apart)) if apart.origin.rank() > in_url.origin.rank() => Some(apart),
         (in_url, apart) => in_url.or(apart),
     }

@@ -2,10 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
 use leasehold::{Name, StoreUrl};
 use leasehold_core::NOTE_BYTES_MAX;
+use leasehold_core::url::suggestion;
 
 use crate::args::{Cli, Command, IfBusy, Log, Run};
 use crate::exit::Failure;
@@ -95,6 +96,10 @@ fn check_run(run: &Run, line: &[OsString]) -> Result<(), Failure> {
     // The job is the end of the line, whatever is in it.
     let (ours, job) = line.split_at(line.len().saturating_sub(run.job.len()));
     if ours.last().is_none_or(|word| word != "--") {
+        let first = run.job[0].to_string_lossy();
+        if first.starts_with('-') {
+            return Err(unknown_option(&first));
+        }
         return Err(Failure::usage(format!(
             "the command to run comes after --:\n  {}",
             corrected(ours, job)
@@ -115,6 +120,26 @@ fn check_run(run: &Run, line: &[OsString]) -> Result<(), Failure> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Where a command was expected stands an option that `run` doesn't have.
+fn unknown_option(word: &str) -> Failure {
+    let option = word.split('=').next().unwrap_or(word);
+    let mut cli = Cli::command();
+    // Hands the global options down.
+    cli.build();
+    let known: Vec<String> = cli
+        .find_subcommand("run")
+        .into_iter()
+        .flat_map(|run| run.get_arguments())
+        .filter_map(|option| option.get_long().map(|long| format!("--{long}")))
+        .collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    Failure::usage(format!(
+        "unknown option {}; {}",
+        quoted(OsStr::new(option)),
+        suggestion(option, &known)
+    ))
 }
 
 /// The line with `--` before the command, as one would type it.

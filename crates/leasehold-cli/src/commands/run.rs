@@ -22,7 +22,7 @@ use crate::supervise::{Ending, Job, Signals, SuperviseError, supervise};
 /// The longest default time between TERM and KILL.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 /// How long releases that got no answer may go on in the background; after that their holds end by TTL.
-const CLOSE: Duration = Duration::from_secs(5);
+const CLOSE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Run, context: &Context) -> Result<u8, Failure> {
     let kill_after = kill_after(&args, context.settings.ttl.value)?;

@@ -19,6 +19,9 @@ use crate::table::{RowHold, boot, boot_of, nanoseconds, span};
 /// How long the first in the queue has a free lock to itself.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// How long a waiter goes without looking: one that was stopped and has lost its place is not called any more.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// How often a waiter looks whom the system can't wake.
 pub(crate) const DEAF: Duration = Duration::from_millis(40);
 
@@ -132,7 +135,7 @@ impl Work {
         Ok(Verdict::Busy(Busy {
             holder: row.holder(standing, now).filter(|_| standing.held),
             position: Some(ahead),
-            retry_in: Some(span(turn - now)),
+            retry_in: Some(span(turn - now).min(LOOK)),
         }))
     }
 

@@ -229,9 +229,9 @@ mod tests {
         let mut tree = Tree::new(rustix::process::getpgrp());
         tree.find_root(&[]);
         assert!(!tree.has_root(), "found without a mark");
-        tree.find_root(&[mark.into_bytes(), b"PROCESSES_TEST=other".to_vec()]);
+        tree.find_root(&[mark.clone().into_bytes(), b"PROCESSES_TEST=other".to_vec()]);
         assert!(!tree.has_root(), "found by one mark of two");
-        tree.find_root(&[format!("{name}={value}").into_bytes()]);
+        tree.find_root(&[mark.clone().into_bytes()]);
         assert_eq!(tree.root.map(|root| root.pid), Some(pid));
         child.kill().unwrap();
         child.wait().unwrap();

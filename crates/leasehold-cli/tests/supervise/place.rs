@@ -71,12 +71,12 @@ impl Place {
             .collect()
     }
 
-    /// Waits until the job has so many processes, each of which runs what it is to run.
+    /// Waits until the job has so many processes, and each has come to rest.
     pub(crate) fn wait_for_job(&self, count: usize) -> Vec<Pid> {
         wait_until("the job has begun", || {
             let job = self.job();
-            // A shell that is about to become another program would count as one.
-            (job.len() == count && job == self.job()).then_some(job)
+            let rests = job.iter().all(|pid| matches!(state(*pid), Some('S' | 'T')));
+            (job.len() == count && rests).then_some(job)
         })
     }
 
@@ -228,7 +228,17 @@ fn is_leasehold(exe: &std::path::Path) -> bool {
 }
 
 fn parent_of(pid: Pid) -> Option<Pid> {
-    let stat = fs::read_to_string(proc(pid, "stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    Pid::from_raw(rest.split_ascii_whitespace().nth(1)?.parse().ok()?)
+    Pid::from_raw(stat(pid, 1)?.parse().ok()?)
+}
+
+/// `S` asleep, `T` stopped, and so on.
+pub(crate) fn state(pid: Pid) -> Option<char> {
+    stat(pid, 0)?.chars().next()
+}
+
+/// A field of `/proc/PID/stat`, counted after the program's name.
+fn stat(pid: Pid, field: usize) -> Option<String> {
+    let text = fs::read_to_string(proc(pid, "stat")).ok()?;
+    let (_, rest) = text.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(field).map(str::to_owned)
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::place::{LEASEHOLD, Place, Running, wait_until};
+use crate::place::{LEASEHOLD, Place, Running, state, wait_until};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -221,10 +221,7 @@ fn ctrl_c_and_ctrl_z_reach_a_job_in_a_pipeline() {
     shell.press(CTRL_Z);
     shell.wait_for("Stopped");
     wait_until("the sleep is stopped", || {
-        let stops = stopped.iter().filter(|pid| {
-            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-            stat.is_ok_and(|stat| stat.contains(") T "))
-        });
+        let stops = stopped.iter().filter(|pid| state(**pid) == Some('T'));
         // cat, and the job's two.
         (stops.count() == 3).then_some(())
     });

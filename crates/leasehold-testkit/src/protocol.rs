@@ -72,8 +72,12 @@ pub(crate) struct Crowd {
     pub(crate) waits: Vec<Wait>,
     /// How many holds a task is after.
     pub(crate) holds: u32,
-    /// Tasks stop when this is over, however many holds they had.
+    /// Tasks go on until their process has had so many holds, however long that takes.
+    pub(crate) at_least: u32,
+    /// Then they stop when this is over.
     pub(crate) lasts: Duration,
+    /// Holds are extended by one more TTL first.
+    pub(crate) extends: bool,
     /// Holds are given back after a random time up to this; without, they are left to end by themselves.
     pub(crate) gives_back: Option<Duration>,
     /// A file with a number that each holder reads and writes back one higher.

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold::{Client, Guard, Lock};
+use leasehold::{Client, ErrorKind, Guard, Lock};
 use tokio::sync::mpsc;
 
 use crate::history;
@@ -173,9 +174,10 @@ fn stare(hold: u64, held: &leasehold::Held) {
 /// All tasks of a crowd.
 async fn gather(client: Client, crowd: Crowd) {
     let crowd = Arc::new(crowd);
+    let all = Arc::new(AtomicU32::new(0));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..crowd.tasks {
-        tasks.spawn(jostle(client.clone(), crowd.clone()));
+        tasks.spawn(jostle(client.clone(), crowd.clone(), all.clone()));
     }
     while let Some(task) = tasks.join_next().await {
         match task {
@@ -187,12 +189,13 @@ async fn gather(client: Client, crowd: Crowd) {
     say(&Event::Dispersed);
 }
 
-/// One task of a crowd.
-async fn jostle(client: Client, crowd: Arc<Crowd>) -> leasehold::Result<()> {
+/// One task of a crowd; `all` counts the holds of its process.
+async fn jostle(client: Client, crowd: Arc<Crowd>, all: Arc<AtomicU32>) -> leasehold::Result<()> {
     let lock = crowd.terms.lock(&client, &crowd.name)?;
     let ends = boot() + nanos(crowd.lasts);
     let mut had = 0;
-    while had < crowd.holds && boot() < ends {
+    let enough = || all.load(Ordering::Relaxed) >= crowd.at_least;
+    while had < crowd.holds && !(boot() >= ends && enough()) {
         let wait = crowd.waits[below(crowd.waits.len() as u64) as usize];
         let called = boot();
         let guard = match take(&lock, wait).await {
@@ -207,43 +210,55 @@ async fn jostle(client: Client, crowd: Arc<Crowd>) -> leasehold::Result<()> {
                 continue;
             }
         };
-        let returned = boot();
-        // Read in this order the sum is never later than the deadline that the guard counts.
-        let deadline = returned + nanos(guard.remaining());
-        let hold = |until| history::Hold {
-            token: guard.token().get(),
-            called,
-            returned,
-            until,
-        };
-        let held = match crowd.gives_back {
-            None => {
-                guard.lost().await;
-                let told = boot();
-                CrowdHold {
-                    hold: hold(deadline.min(told)),
-                    told: Some(told),
-                    over: told,
-                }
-            }
-            Some(most) => {
-                work(&crowd, most).await;
-                let still_held = guard.is_held();
-                let until = boot();
-                let hold = hold(until);
-                guard.release().await?;
-                let over = boot();
-                CrowdHold {
-                    hold,
-                    told: (!still_held).then_some(until),
-                    over,
-                }
-            }
-        };
-        say(&Event::Held(held));
+        say(&Event::Held(hold(&crowd, guard, called).await?));
         had += 1;
+        all.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// One hold of a crowd, from its grant to its end.
+async fn hold(crowd: &Crowd, guard: Guard, called: u64) -> leasehold::Result<CrowdHold> {
+    let returned = boot();
+    // Read in this order a sum is never later than the deadline that the guard counts.
+    let mut deadline = returned + nanos(guard.remaining());
+    if crowd.extends {
+        match guard.extend(crowd.terms.ttl).await {
+            // Lost before it was extended: it stopped to believe at its first deadline.
+            Err(error) if error.kind() != ErrorKind::Lost => return Err(error),
+            _ => {}
+        }
+        let now = boot();
+        let rest = nanos(guard.remaining());
+        if rest > 0 {
+            deadline = deadline.max(now + rest);
+        }
+    }
+    let mut record = history::Hold {
+        token: guard.token().get(),
+        called,
+        returned,
+        until: deadline,
+    };
+    let Some(most) = crowd.gives_back else {
+        guard.lost().await;
+        let told = boot();
+        record.until = deadline.min(told);
+        return Ok(CrowdHold {
+            hold: record,
+            told: Some(told),
+            over: told,
+        });
+    };
+    work(crowd, most).await;
+    let still_held = guard.is_held();
+    record.until = boot();
+    guard.release().await?;
+    Ok(CrowdHold {
+        hold: record,
+        told: (!still_held).then_some(record.until),
+        over: boot(),
+    })
 }
 
 /// What a crowd's holder does: nothing else may change the number between its two looks.

@@ -24,7 +24,9 @@ pub(super) async fn no_two_of_64_tasks_in_4_processes_hold_at_once(bench: Bench)
             Wait::AtMost(Duration::from_millis(500)),
         ],
         holds: u32::MAX,
+        at_least: 4,
         lasts: Duration::from_secs(4),
+        extends: false,
         gives_back: Some(Duration::from_millis(2)),
         counter: Some(counter.clone()),
     };
@@ -36,7 +38,6 @@ pub(super) async fn no_two_of_64_tasks_in_4_processes_hold_at_once(bench: Bench)
     assert_eq!(lost, 0, "holds of 10 s were lost within milliseconds");
     history::check(&histories(&holds), Verdict::Exclusive)?;
     assert_eq!(written, holds.len() as u64, "updates were lost");
-    assert!(holds.len() >= 40, "too few holds to tell: {}", holds.len());
     bench.free_within("crowded", super::SLACK).await?;
     Ok(())
 }

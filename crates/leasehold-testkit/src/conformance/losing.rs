@@ -11,7 +11,7 @@ use crate::protocol::{Crowd, CrowdHold, Event, Order, Terms, Wait};
 use crate::tools::{boot, elapsed, nanos};
 
 /// Holders in two processes that let every hold run out, and others that are after it all the time.
-async fn expiring_crowd(bench: &Bench, margin_ppm: u32) -> Outcome<Vec<CrowdHold>> {
+async fn expiring_crowd(bench: &Bench, margin_ppm: u32, extends: bool) -> Outcome<Vec<CrowdHold>> {
     let crowd = Crowd {
         name: "expiring".into(),
         tasks: 4,
@@ -21,7 +21,9 @@ async fn expiring_crowd(bench: &Bench, margin_ppm: u32) -> Outcome<Vec<CrowdHold
         },
         waits: vec![Wait::No, Wait::Forever, Wait::AtMost(LONG)],
         holds: u32::MAX,
+        at_least: 2,
         lasts: bench.ttl(300) * 20,
+        extends,
         gives_back: None,
         counter: None,
     };
@@ -32,9 +34,16 @@ async fn expiring_crowd(bench: &Bench, margin_ppm: u32) -> Outcome<Vec<CrowdHold
 
 /// The deadline that the holder counts itself, to the nanosecond and without any margin.
 pub(super) async fn expired_holder_stops_believing_before_the_next_grant(bench: Bench) -> Outcome {
-    let holds = expiring_crowd(&bench, 0).await?;
-    history::check(&super::excluding::histories(&holds), Verdict::Exclusive)?;
-    for hold in &holds {
+    assert_deadlines(&expiring_crowd(&bench, 0, false).await?)
+}
+
+pub(super) async fn extended_holder_stops_believing_before_the_next_grant(bench: Bench) -> Outcome {
+    assert_deadlines(&expiring_crowd(&bench, 0, true).await?)
+}
+
+fn assert_deadlines(holds: &[CrowdHold]) -> Outcome {
+    history::check(&super::excluding::histories(holds), Verdict::Exclusive)?;
+    for hold in holds {
         let told = hold.told.ok_or("an expired hold without a loss signal")?;
         let late = Duration::from_nanos(told.saturating_sub(hold.hold.until));
         assert!(late < SLACK, "told {late:?} after its deadline");
@@ -44,7 +53,7 @@ pub(super) async fn expired_holder_stops_believing_before_the_next_grant(bench: 
 
 /// The signal itself comes first; a margin of half the TTL outweighs what a busy machine delays it.
 pub(super) async fn expired_holder_is_told_before_the_next_grant(bench: Bench) -> Outcome {
-    let holds = expiring_crowd(&bench, 500_000).await?;
+    let holds = expiring_crowd(&bench, 500_000, false).await?;
     let by_signal: Vec<history::Hold> = holds
         .iter()
         .map(|hold| history::Hold {
@@ -171,7 +180,7 @@ async fn assert_wakes_knowing(worker: &mut Worker, hold: u64, granted: u64) -> O
 }
 
 pub(super) async fn holder_that_blocks_its_runtime_keeps_the_lock(bench: Bench) -> Outcome {
-    let ttl = bench.ttl(800);
+    let ttl = bench.ttl(1500);
     let lock = bench.on("blocking", Terms::renewed(ttl))?;
     let url = bench.url.clone();
     let holder = std::thread::spawn(move || -> Outcome<(bool, Release)> {
@@ -181,7 +190,7 @@ pub(super) async fn holder_that_blocks_its_runtime_keeps_the_lock(bench: Bench) 
         runtime.block_on(async {
             let client = leasehold::connect(&url).await?;
             let guard = take(&Terms::renewed(ttl).lock(&client, "blocking")?).await?;
-            std::thread::sleep(ttl * 4);
+            std::thread::sleep(ttl * 2);
             let held = guard.is_held();
             Ok((held, guard.release().await?))
         })
@@ -190,7 +199,7 @@ pub(super) async fn holder_that_blocks_its_runtime_keeps_the_lock(bench: Bench) 
         .inspected("blocking", SLACK, |seen| seen.holder.is_some())
         .await?;
     let since = boot();
-    while elapsed(since) < ttl * 3 {
+    while elapsed(since) < ttl.mul_f64(1.6) {
         assert_busy(&lock).await?;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -202,11 +211,11 @@ pub(super) async fn holder_that_blocks_its_runtime_keeps_the_lock(bench: Bench) 
 }
 
 pub(super) async fn renewed_hold_outlives_its_ttl(bench: Bench) -> Outcome {
-    let ttl = bench.ttl(800);
+    let ttl = bench.ttl(1500);
     let lock = bench.on("renewed", Terms::renewed(ttl))?;
     let guard = take(&lock).await?;
     let since = boot();
-    while elapsed(since) < ttl * 4 {
+    while elapsed(since) < ttl * 2 {
         assert!(guard.is_held(), "{guard:?}");
         assert_busy(&lock).await?;
         tokio::time::sleep(ttl / 40).await;

@@ -115,6 +115,7 @@ fn cases(store: &'static dyn TestStore) -> Vec<Trial> {
         }
         losing {
             expired_holder_stops_believing_before_the_next_grant,
+            extended_holder_stops_believing_before_the_next_grant,
             expired_holder_is_told_before_the_next_grant,
             stale_owner_changes_nothing_of_the_newer_hold,
             expired_hold_is_not_revived,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::store::Broken;
-use leasehold::{HoldState, LossReason, Release, Token};
+use leasehold::{LossReason, Release, Token};
 
 use super::{Bench, LONG, Outcome, SLACK, assert_busy, take};
 use crate::protocol::{Terms, Wait};
@@ -116,7 +116,7 @@ pub(super) async fn break_tells_the_holder_and_frees_the_lock(bench: Bench) -> O
     assert_eq!(worker.extend(hold, ttl).await?.as_deref(), Some("lost"));
     // Whatever the old holder does, the new one keeps the lock.
     assert_eq!(worker.release(hold).await?, "another");
-    assert_eq!(next.state(), HoldState::Held);
+    assert!(next.is_held());
     assert_busy(&bench.lock("broken")?).await?;
     assert_eq!(next.release().await?, Release::Freed);
     Ok(())

@@ -83,7 +83,9 @@ pub(super) async fn every_waiter_of_4_processes_is_woken(bench: Bench) -> Outcom
         terms: Terms::renewed(LONG),
         waits: vec![Wait::Forever],
         holds: 3,
+        at_least: 0,
         lasts: Duration::from_secs(60),
+        extends: false,
         gives_back: Some(Duration::from_millis(5)),
         counter: None,
     };

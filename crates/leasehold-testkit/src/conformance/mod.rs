@@ -140,6 +140,7 @@ fn cases(store: &'static dyn TestStore) -> Vec<Trial> {
         }
         releasing {
             late_renewal_does_not_resurrect,
+            look_at_a_hold_given_back_finds_it_over,
             guard_dropped_outside_a_runtime_releases,
             guard_dropped_on_another_thread_releases,
             guard_dropped_in_runtime_shutdown_releases,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{ErrorKind, Guard, Lock, Release};
+use leasehold::{ErrorKind, Guard, HoldState, Lock, Release};
 
 use super::{Bench, LONG, Outcome, SLACK, assert_busy, take};
 use crate::protocol::{Order, Terms};
@@ -40,6 +40,25 @@ pub(super) async fn late_renewal_does_not_resurrect(bench: Bench) -> Outcome {
     }
     while let Some(round) = rounds.join_next().await {
         round??;
+    }
+    Ok(())
+}
+
+pub(super) async fn look_at_a_hold_given_back_finds_it_over(bench: Bench) -> Outcome {
+    let lock = bench.lock("looked")?;
+    for drops in [false, true] {
+        let guard = lock.acquire().await?;
+        let held = guard.held();
+        assert!(held.is_held());
+        if drops {
+            drop(guard);
+        } else {
+            assert_eq!(guard.release().await?, Release::Freed);
+        }
+        assert!(!held.is_held());
+        assert_eq!(held.state(), HoldState::Released);
+        let told = tokio::time::timeout(SLACK, held.lost()).await?;
+        assert_eq!(told, None, "given back and told of a loss");
     }
     Ok(())
 }

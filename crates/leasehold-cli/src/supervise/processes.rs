@@ -20,6 +20,12 @@ pub(super) struct Process {
     started: u64,
 }
 
+impl Process {
+    fn is_there(self) -> bool {
+        Stat::of(self.pid).is_some_and(|stat| stat.process == self)
+    }
+}
+
 /// What `/proc/PID/stat` says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stat {
@@ -86,6 +92,8 @@ pub(super) struct Tree {
     root: Option<Process>,
     /// Those seen outside the group: they stay the job's when their parents die.
     outside: HashSet<Process>,
+    /// Who was alive when it was last looked at.
+    seen: Vec<Process>,
 }
 
 impl Tree {
@@ -95,6 +103,7 @@ impl Tree {
             group,
             root: None,
             outside: HashSet::new(),
+            seen: Vec::new(),
         }
     }
 
@@ -122,8 +131,8 @@ impl Tree {
             .min_by_key(|process| process.started);
     }
 
-    /// Who is alive of it.
-    fn members(&mut self) -> Vec<Process> {
+    /// Looks who is alive of it.
+    fn look(&mut self) {
         let me = getpid();
         let all = all();
         let mut members = HashSet::new();
@@ -147,15 +156,17 @@ impl Tree {
                 break;
             }
         }
-        all.iter()
+        self.seen = all
+            .iter()
             .filter(|stat| members.contains(&stat.process.pid) && !stat.is_dead)
             .map(|stat| stat.process)
-            .collect()
+            .collect();
     }
 
-    /// Whether nobody is left of it.
-    pub(super) fn is_gone(&mut self) -> bool {
-        self.members().is_empty()
+    /// Looks who is left of it: somebody, if anybody is.
+    pub(super) fn somebody(&mut self) -> Option<Pid> {
+        self.look();
+        self.seen.first().map(|process| process.pid)
     }
 
     /// Asks it to end, also where it is stopped: the group, and the process the job began with where that
@@ -163,13 +174,13 @@ impl Tree {
     /// means something else to many programs.
     pub(super) fn terminate(&mut self) {
         // Seen now, they stay known when their parents are gone.
-        self.members();
+        self.look();
         for signal in [Signal::TERM, Signal::CONT] {
             // Errors: it has just ended, or is another user's.
             let _ = kill_process_group(self.group, signal);
             if let Some(root) = self.root
                 && self.outside.contains(&root)
-                && Stat::of(root.pid).is_some_and(|stat| stat.process == root)
+                && root.is_there()
             {
                 let _ = kill_process(root.pid, signal);
             }
@@ -178,16 +189,20 @@ impl Tree {
 
     /// Kills it all. If this process is in the group, it is killed too, as the last act.
     pub(super) fn kill(&mut self) {
-        // Stopped first, so that none has a child that is never seen.
+        // Stopped first, so that none has a child that is never seen. Those seen before at once: looking at all
+        // processes takes a while, and from here on the job is to do nothing.
         let mut stopped: HashSet<Process> = HashSet::new();
+        self.seen.retain(|process| process.is_there());
         for _ in 0..ROUNDS {
             let before = stopped.len();
-            for process in self.members() {
-                if stopped.insert(process) {
+            for process in &self.seen {
+                if stopped.insert(*process) {
                     let _ = kill_process(process.pid, Signal::STOP);
                 }
             }
-            if stopped.len() == before {
+            self.look();
+            if stopped.len() == before && self.seen.iter().all(|process| stopped.contains(process))
+            {
                 break;
             }
         }

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use leasehold::LossReason;
 
+/// The job has to be gone at the deadline, and ending it takes a while on a busy machine: so it is over this
+/// part of the lease earlier, and at most so much.
+const LEAD: (u32, Duration) = (16, Duration::from_millis(500));
 /// How long the supervisor may be late before the guardian acts without it: both would wake at the same
 /// moment otherwise, and a renewal that came just before would be told too late.
 const LATE: u64 = 200_000_000;
@@ -50,9 +53,11 @@ pub(super) enum Why {
 pub(super) struct Stop {
     kill_after: u64,
     max_at: u64,
-    /// The latest deadline known. A wall clock stepped forward makes nothing remain without moving it: then
-    /// the store is asked, and a loss is told.
-    deadline: u64,
+    /// How long before the deadline the job has to be gone.
+    lead: u64,
+    /// When the job has to be gone, as far as is known. A wall clock stepped forward makes nothing remain
+    /// without moving it: then the store is asked, and a loss is told.
+    gone_by: u64,
     order: Order,
     why: Option<Why>,
     /// When the user asked it to end first, by INT or TERM.
@@ -63,10 +68,12 @@ pub(super) struct Stop {
 
 impl Stop {
     pub(super) fn new(first: Look, kill_after: Duration, max_hold: Option<Duration>) -> Self {
+        let (part, most) = LEAD;
         let mut stop = Self {
             kill_after: nanos(kill_after),
+            lead: nanos((first.remaining / part).min(most)),
             max_at: max_hold.map_or(u64::MAX, |most| first.now.saturating_add(nanos(most))),
-            deadline: first.now,
+            gone_by: first.now,
             order: Order {
                 term_at: u64::MAX,
                 kill_at: u64::MAX,
@@ -88,28 +95,28 @@ impl Stop {
         } = look;
         // What the guardian was told for now it has done, also while this process stood still.
         let overslept = now >= self.order.term_at;
-        let known = self.deadline;
-        self.deadline = known.max(now.saturating_add(nanos(remaining)));
-        let at_deadline = now >= self.deadline;
+        let deadline = now.saturating_add(nanos(remaining));
+        self.gone_by = self.gone_by.max(deadline.saturating_sub(self.lead));
+        let is_late = now >= self.gone_by;
         let grace = now.saturating_add(self.kill_after);
-        // Learnt early, a loss leaves time to end in; at the deadline there is none.
+        // Learnt early, a loss leaves time to end in; at the end of the lease there is none.
         let bound = match lost {
-            Some(_) if !at_deadline => grace,
-            _ => self.deadline,
+            Some(_) if !is_late => grace,
+            _ => self.gone_by,
         };
         if self.why.is_some() {
             self.order.kill_at = self.order.kill_at.min(bound.max(now));
         } else if overslept {
             self.why = Some(Why::Lost);
             self.order.kill_at = self.order.kill_at.min(bound.max(now));
-        } else if lost.is_some() || at_deadline || (!self.ended && grace >= self.deadline) {
+        } else if lost.is_some() || is_late || (!self.ended && grace >= self.gone_by) {
             self.begin(Why::Lost, now, bound);
         } else if !self.ended && now >= self.max_at {
-            self.begin(Why::MaxHold, now, grace.min(self.deadline));
+            self.begin(Why::MaxHold, now, grace.min(self.gone_by));
         } else {
             self.order = Order {
                 term_at: self.term_at().saturating_add(LATE.min(self.kill_after / 2)),
-                kill_at: self.deadline,
+                kill_at: self.gone_by,
             };
         }
     }
@@ -124,7 +131,7 @@ impl Stop {
 
     /// When TERM is due unless the lease is renewed.
     fn term_at(&self) -> u64 {
-        self.deadline.saturating_sub(self.kill_after)
+        self.gone_by.saturating_sub(self.kill_after)
     }
 
     /// The user sent INT or TERM. Whether it is to go on to the job: one that is being stopped has had its

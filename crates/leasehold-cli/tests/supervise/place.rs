@@ -81,9 +81,19 @@ impl Place {
     }
 
     pub(crate) fn wait_for_no_job(&self) {
-        wait_until("every process of the job is gone", || {
-            self.job().is_empty().then_some(())
-        });
+        let begun = clock::now();
+        loop {
+            let left = self.job();
+            if left.is_empty() {
+                return;
+            }
+            let lines = left
+                .iter()
+                .map(|pid| fs::read_to_string(proc(*pid, "cmdline")));
+            let late = clock::now().since(begun).steady > PATIENCE;
+            assert!(!late, "still alive: {:?}", lines.collect::<Vec<_>>());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Waits for a file and answers what is in it.

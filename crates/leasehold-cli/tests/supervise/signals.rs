@@ -123,12 +123,7 @@ fn timeout_ends_leasehold_and_its_job() {
         "trap '' TERM; sleep 100; true",
     ];
     // TERM, which the job ignores, then KILL, which only leasehold gets.
-    let ended = output(
-        place
-            .command("timeout")
-            .args(["-k", "0.5", "0.5"])
-            .args(line),
-    );
+    let ended = output(place.command("timeout").args(["-k", "0.5", "3"]).args(line));
     assert_eq!(code(ended.status), 137, "{ended:?}");
     place.wait_for_no_job();
     place.wait_for_lock();

@@ -9,7 +9,7 @@ use crate::place::{LEASEHOLD, Place, Running, code, guardians, output, send, tex
 /// Nobody waits for this one to run out.
 const LONG: &[&str] = &["--ttl", "10m"];
 /// What ends by itself in a test's time.
-const SHORT: &[&str] = &["--ttl", "2s"];
+const SHORT: &[&str] = &["--ttl", "4s"];
 /// Two processes that ignore TERM.
 const STUBBORN: &str = "trap '' TERM; sleep 100; true";
 
@@ -81,15 +81,27 @@ fn frozen(script: &str, processes: usize) {
         .iter()
         .map(|pid| pid.as_raw_nonzero().to_string())
         .collect();
-    // What has ended and wasn't waited for has no command line.
+    // Who is dead, stopped, or has a KILL (8) or STOP (18) pending does nothing more.
     let look = format!(
-        "for pid in {}; do tr '\\0' ' ' < /proc/$pid/cmdline; done 2>/dev/null; echo next",
+        "for pid in {}; do grep -hE '^(State|SigPnd|ShdPnd):' /proc/$pid/status; done 2>/dev/null; \
+         echo next > next",
         pids.join(" ")
     );
     let next = output(&mut place.run_script(&["--wait", "30s"], &look));
-    assert_eq!(text(&next), "next\n", "alive while another holds the lock");
+    assert_eq!(place.wait_for_file("next"), "next\n");
+    for process in text(&next).split("State:\t").skip(1) {
+        let pending = process.lines().filter_map(|line| line.split_once("Pnd:\t"));
+        let doomed = pending
+            .map(|(_, mask)| u64::from_str_radix(mask, 16).unwrap())
+            .any(|mask| mask & (1 << 8 | 1 << 18) != 0);
+        assert!(
+            process.starts_with(['Z', 'X', 'T']) || doomed,
+            "alive while another holds the lock: {process}"
+        );
+    }
     running.send(Signal::CONT);
     assert_eq!(running.code(), 76);
+    place.wait_for_no_job();
 }
 
 #[test]

@@ -104,6 +104,8 @@ fn run(options: &str, script: &str) -> String {
 
 /// A job that says so when it has begun, and echoes a line.
 const ECHOES: &str = "echo be\"\"gun; read line; echo \"got $line\"";
+/// A job of two processes.
+const SLEEPS: &str = "echo be\"\"gun; sleep 100; true";
 
 #[test]
 fn the_job_reads_from_the_terminal_and_the_shell_after_it() {
@@ -120,8 +122,10 @@ fn the_job_reads_from_the_terminal_and_the_shell_after_it() {
 fn ctrl_c_ends_the_job() {
     let place = Place::new();
     let mut shell = Shell::start(&place);
-    shell.enter(&run("", "echo be\"\"gun; sleep 100; true"));
+    shell.enter(&run("", SLEEPS));
     shell.wait_for("begun");
+    // A shell that is about to begin a process loses its signals.
+    place.wait_for_job(3);
     shell.press(CTRL_C);
     shell.expect_code(130);
 }
@@ -132,6 +136,7 @@ fn ctrl_z_stops_both_and_fg_lets_both_go_on() {
     let mut shell = Shell::start(&place);
     shell.enter(&run("", ECHOES));
     shell.wait_for("begun");
+    place.wait_for_job(2);
     for _ in 0..3 {
         shell.press(CTRL_Z);
         shell.wait_for("Stopped");
@@ -214,7 +219,7 @@ fn in_a_pipeline_the_neighbour_keeps_the_terminal_until_the_job_asks() {
 fn ctrl_c_and_ctrl_z_reach_a_job_in_a_pipeline() {
     let place = Place::new();
     let mut shell = Shell::start(&place);
-    let job = run("", "echo be\"\"gun; sleep 100; true");
+    let job = run("", SLEEPS);
     shell.enter(&format!("{job} | cat"));
     shell.wait_for("begun");
     let stopped = place.wait_for_job(4);
@@ -257,6 +262,7 @@ fn without_a_shell_nothing_stops_for_ever() {
         run("", "echo be\"\"gun; sleep 1; echo do\"\"ne")
     ));
     shell.wait_for("begun");
+    place.wait_for_job(2);
     shell.press(CTRL_Z);
     shell.wait_for("done");
 }
@@ -265,7 +271,7 @@ fn without_a_shell_nothing_stops_for_ever() {
 fn a_hangup_ends_the_job() {
     let place = Place::new();
     let mut shell = Shell::start(&place);
-    shell.enter(&run("", "echo be\"\"gun; sleep 100; true"));
+    shell.enter(&run("", SLEEPS));
     shell.wait_for("begun");
     shell._shell.send(Signal::KILL);
     drop(shell);

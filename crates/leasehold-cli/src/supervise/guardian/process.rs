@@ -3,18 +3,21 @@
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use leasehold_core::clock::{self, BootAlarm};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, getpgrp};
+use rustix::process::{Pid, PidfdFlags, getpgrp, pidfd_open};
 use rustix::stdio::stdin;
+use rustix::time::Timespec;
 
-use super::{Message, TITLE};
+use super::{Message, ORPHANED, TITLE};
 use crate::supervise::processes::Tree;
+use crate::supervise::stop::Order;
 
-/// How often it looks whether anybody is left, while the job is being stopped.
-const TICK: u64 = 10_000_000;
+/// How often it looks whether anybody is left where it can't wait for somebody's end.
+const TICK: Duration = Duration::from_millis(50);
 
 /// Does the guardian's work when this process was started as one; the first call of `main`.
 pub(crate) fn guardian_main() -> Option<ExitCode> {
@@ -53,17 +56,28 @@ impl Watch {
     }
 
     fn run(mut self) -> io::Result<()> {
-        while !self.work()? {
+        while let Some(wait) = self.work()? {
             let mut fds = vec![PollFd::new(&self.alarm, PollFlags::IN)];
+            let mut timeout = None;
             let pipe = stdin();
             if !self.alone {
                 fds.push(PollFd::from_borrowed_fd(pipe, PollFlags::IN));
             }
-            match poll(&mut fds, None) {
+            let end;
+            if let Wait::For(somebody) = wait {
+                match pidfd_open(somebody, PidfdFlags::empty()) {
+                    Ok(fd) => {
+                        end = fd;
+                        fds.push(PollFd::new(&end, PollFlags::IN));
+                    }
+                    Err(_) => timeout = Timespec::try_from(TICK).ok(),
+                }
+            }
+            match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            let told = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
+            let told = !self.alone && fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
             // Before the alarm is looked at: a renewal told in the last moment counts.
             if told {
                 self.read()?;
@@ -81,17 +95,7 @@ impl Watch {
             Err(error) => return Err(error.into()),
         };
         if length == 0 {
-            self.alone = true;
-            if !self.tree.has_root() {
-                // The parent died between starting the job and telling of it.
-                self.tree.find_root(&own_environment());
-            }
-            if let Some(message) = &mut self.message {
-                let now = clock::now().boot;
-                let order = &mut message.order;
-                order.term_at = order.term_at.min(now);
-                order.kill_at = order.kill_at.min(now.saturating_add(message.grace));
-            }
+            self.left_alone();
         }
         let (messages, _) = buffer[..length].as_chunks();
         if let Some(newest) = messages.last() {
@@ -105,31 +109,57 @@ impl Watch {
         Ok(())
     }
 
-    /// Does what is due and sets the alarm; whether there is nothing left to do.
-    fn work(&mut self) -> io::Result<bool> {
+    /// The parent is gone: the job has to go too, and has little time.
+    fn left_alone(&mut self) {
+        self.alone = true;
+        if !self.tree.has_root() {
+            // It may have been killed between starting the job and telling of it.
+            self.tree.find_root(&own_environment());
+        }
+        let now = clock::now().boot;
+        // Without a message too: another guardian may have been here before.
+        let message = self.message.get_or_insert(Message {
+            order: Order {
+                term_at: now,
+                kill_at: u64::MAX,
+            },
+            grace: u64::try_from(ORPHANED.as_nanos()).unwrap_or(0),
+            root: 0,
+        });
+        let order = &mut message.order;
+        order.term_at = order.term_at.min(now);
+        order.kill_at = order.kill_at.min(now.saturating_add(message.grace));
+    }
+
+    /// Does what is due and sets the alarm; what to wait for besides, or nothing when all is done.
+    fn work(&mut self) -> io::Result<Option<Wait>> {
         let Some(Message { order, .. }) = self.message else {
-            // Nothing was begun yet, so nothing is to be stopped.
-            return Ok(self.alone);
+            return Ok(Some(Wait::Alarm));
         };
         let now = clock::now().boot;
         if now >= order.kill_at {
             self.tree.kill();
-            return Ok(true);
+            return Ok(None);
         }
         if !self.asked && now >= order.term_at {
             self.asked = true;
             self.tree.terminate();
         }
-        if self.asked && self.tree.is_gone() {
-            return Ok(true);
+        if self.asked {
+            self.alarm.set(order.kill_at)?;
+            return Ok(self.tree.somebody().map(Wait::For));
         }
-        self.alarm.set(if self.asked {
-            order.kill_at.min(now.saturating_add(TICK))
-        } else {
-            order.term_at.min(order.kill_at)
-        })?;
-        Ok(false)
+        self.alarm.set(order.term_at.min(order.kill_at))?;
+        Ok(Some(Wait::Alarm))
     }
+}
+
+/// What to wait for besides the parent.
+enum Wait {
+    /// A time to come.
+    Alarm,
+    /// A time, or the end of this process.
+    For(Pid),
 }
 
 /// The variables that this process and its job have, and no other job.

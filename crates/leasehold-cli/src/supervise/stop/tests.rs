@@ -24,9 +24,9 @@ fn lost(now: u64, reason: LossReason) -> Look {
     }
 }
 
-/// A lease of 3 s seen at 1000 ms, 500 ms between TERM and KILL.
+/// A lease of 3.2 s seen at 1000 ms, to be over 200 ms early, and 500 ms between TERM and KILL.
 fn begun() -> Stop {
-    Stop::new(held(1000, 3000), ms(500), None)
+    Stop::new(held(1000, 3200), ms(500), None)
 }
 
 fn order(term_at: u64, kill_at: u64) -> Order {
@@ -37,15 +37,15 @@ fn order(term_at: u64, kill_at: u64) -> Order {
 }
 
 #[test]
-fn a_frozen_supervisor_has_the_job_killed_at_the_deadline() {
-    // TERM at deadline − kill-after, a little later for the guardian than for the supervisor itself.
+fn a_frozen_supervisor_has_the_job_killed_before_the_deadline() {
+    // TERM leaves it kill-after, a little later for the guardian than for the supervisor itself.
     assert_eq!(begun().order(), order(3700, 4000));
 }
 
 #[test]
 fn a_renewal_moves_what_the_guardian_was_told() {
     let mut stop = begun();
-    stop.look(held(2000, 3000));
+    stop.look(held(2000, 3200));
     assert_eq!(stop.why(), None);
     assert_eq!(stop.order(), order(4700, 5000));
 }
@@ -53,9 +53,9 @@ fn a_renewal_moves_what_the_guardian_was_told() {
 #[test]
 fn unanswered_renewals_end_the_job_before_the_deadline() {
     let mut stop = begun();
-    stop.look(held(3499, 501));
+    stop.look(held(3499, 701));
     assert_eq!(stop.why(), None);
-    stop.look(held(3500, 500));
+    stop.look(held(3500, 700));
     assert_eq!(stop.why(), Some(Why::Lost));
     assert_eq!(stop.order(), order(3500, 4000));
 }
@@ -63,8 +63,8 @@ fn unanswered_renewals_end_the_job_before_the_deadline() {
 #[test]
 fn a_late_renewal_does_not_spare_a_job_that_was_told_to_end() {
     let mut stop = begun();
-    stop.look(held(3500, 500));
-    stop.look(held(3600, 3000));
+    stop.look(held(3500, 700));
+    stop.look(held(3600, 3200));
     assert_eq!(stop.order(), order(3500, 4000));
     assert_eq!(stop.why(), Some(Why::Lost));
 }
@@ -100,22 +100,22 @@ fn a_wall_clock_stepped_forward_ends_no_job() {
 fn who_overslept_knows_that_the_guardian_acted() {
     let mut stop = begun();
     // Woken after the guardian's TERM, and a renewal was quicker.
-    stop.look(held(3700, 3000));
+    stop.look(held(3700, 3200));
     assert_eq!(stop.why(), Some(Why::Lost));
     assert_eq!(stop.order(), order(3700, 4000));
 }
 
 #[test]
 fn the_longest_hold_ends_the_job_and_the_lease_bounds_it() {
-    let mut stop = Stop::new(held(0, 3000), ms(500), Some(ms(1000)));
-    stop.look(held(999, 3000));
+    let mut stop = Stop::new(held(0, 3200), ms(500), Some(ms(1000)));
+    stop.look(held(999, 3200));
     assert_eq!(stop.why(), None);
-    stop.look(held(1000, 3000));
+    stop.look(held(1000, 3200));
     assert_eq!(stop.why(), Some(Why::MaxHold));
     assert_eq!(stop.order(), order(1000, 1500));
 
-    let mut stop = Stop::new(held(0, 1600), ms(500), Some(ms(1000)));
-    stop.look(held(1000, 501));
+    let mut stop = Stop::new(held(0, 1760), ms(500), Some(ms(1000)));
+    stop.look(held(1000, 760));
     assert_eq!(stop.why(), Some(Why::MaxHold));
     stop.look(lost(1100, LossReason::Broken));
     assert_eq!(stop.order(), order(1000, 1500));
@@ -152,11 +152,11 @@ fn a_job_that_is_being_stopped_gets_no_other_term_and_the_reason_stays() {
 
 #[test]
 fn a_job_that_has_ended_is_not_stopped_for_what_was_still_to_come() {
-    let mut stop = Stop::new(held(0, 3000), ms(500), Some(ms(1000)));
+    let mut stop = Stop::new(held(0, 3200), ms(500), Some(ms(1000)));
     stop.ended();
-    stop.look(held(1000, 2000));
+    stop.look(held(1000, 2200));
     assert_eq!(stop.why(), None);
-    stop.look(held(2600, 400));
+    stop.look(held(2600, 600));
     assert_eq!(stop.why(), None);
     stop.look(lost(2700, LossReason::Broken));
     assert_eq!(stop.why(), Some(Why::Lost));
@@ -190,7 +190,7 @@ proptest! {
         // Time passed, whether a renewal got through, whether the user asks.
         steps in prop::collection::vec((1_u64..2500, any::<bool>(), prop::bool::weighted(0.05)), 1..40),
     ) {
-        let ttl = 3000;
+        let (ttl, lead) = (3200, 200);
         let mut stop = Stop::new(held(0, ttl), ms(kill_after), max_hold.map(ms));
         let (mut now, mut deadline) = (0, ttl);
         for (passed, renewed, asks) in steps {
@@ -210,13 +210,13 @@ proptest! {
                 stop.ask(now * MS);
             }
             let told = stop.order();
-            prop_assert!(told.kill_at <= deadline.max(now) * MS);
+            prop_assert!(told.kill_at <= (deadline - lead).max(now) * MS);
             prop_assert!(told.term_at <= told.kill_at.max(now * MS));
             if was_stopping {
                 prop_assert!(told.kill_at <= before.kill_at.max(now * MS));
                 prop_assert!(stop.why().is_some());
             } else if stop.why().is_none() {
-                let latest = (deadline.saturating_sub(kill_after) + kill_after / 2 + 1) * MS;
+                let latest = ((deadline - lead).saturating_sub(kill_after) + kill_after / 2 + 1) * MS;
                 prop_assert!(told.term_at <= latest);
                 prop_assert!(now * MS < before.term_at, "the guardian acted, and nobody noticed");
             }

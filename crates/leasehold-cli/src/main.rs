@@ -31,6 +31,7 @@ fn main() -> ExitCode {
 
 /// The whole of one call; answers the exit code.
 fn leasehold(line: Vec<OsString>) -> u8 {
+    let begun = leasehold_core::clock::now();
     let cli = match usage::parse(&line) {
         Ok(cli) => cli,
         Err(stop) => return stop.print(&line),
@@ -51,7 +52,14 @@ fn leasehold(line: Vec<OsString>) -> u8 {
         };
         let settings = Settings::load(&cli.global, ttl, &|name| std::env::var_os(name))?;
         printer.log = settings.log.value;
-        dispatch(cli.command, Context { printer, settings })
+        dispatch(
+            cli.command,
+            Context {
+                printer,
+                settings,
+                begun,
+            },
+        )
     });
     ended.unwrap_or_else(|failure| {
         printer.failure(&failure);

@@ -162,12 +162,13 @@ fn two_that_wait_both_run_one_after_the_other() {
     let script = "mkdir inside && echo in >> log && sleep 0.3 && echo out >> log && rmdir inside";
     let spawn = || {
         host.command(&["run", "x", "--wait", "20s", "--", "sh", "-c", script])
+            .stderr(std::process::Stdio::piped())
             .spawn()
             .unwrap()
     };
-    let mut both = [spawn(), spawn()];
-    for child in &mut both {
-        assert!(child.wait().unwrap().success());
+    for child in [spawn(), spawn()] {
+        let done: common::Done = child.wait_with_output().unwrap().into();
+        assert_eq!(done.is(0).err, "");
     }
     let log = std::fs::read_to_string(host.path().join("log")).unwrap();
     assert_eq!(log, "in\nout\nin\nout\n");
@@ -258,7 +259,7 @@ fn hold_at_least_keeps_others_out_after_the_job_also_after_a_failed_one() {
             .says("is busy: held by");
         assert!(!host.path().join("ran").exists());
     }
-    host.run(&["run", "short", "--hold-at-least", "700ms", "--", "true"])
+    host.run(&["run", "short", "--hold-at-least", "5s", "--", "true"])
         .is(0);
     host.run(&["run", "short", "--", "true"]).is(75);
     host.run(&["run", "short", "--wait", "20s", "--", "true"])

@@ -55,6 +55,25 @@ fn without_a_first_answer_it_is_69_after_the_connect_timeout_also_with_a_wait() 
 }
 
 #[test]
+fn a_slow_store_has_all_of_the_connect_timeout() {
+    let host = Host::new();
+    host.run(&["run", "x", "--", "true"]).is(0);
+    let outage = Outage::of(&host);
+    let slow = host
+        .command(&["run", "x", "--connect-timeout", "1m", "--", "echo", "ran"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Longer than the library waits for one try.
+    std::thread::sleep(Duration::from_secs(7));
+    drop(outage);
+    let slow: Done = slow.wait_with_output().unwrap().into();
+    let slow = slow.is(0);
+    assert_eq!((slow.out.as_str(), slow.err.as_str()), ("ran\n", ""));
+}
+
+#[test]
 fn once_answered_an_outage_is_waited_out() {
     let host = Host::new();
     let holding = host.hold("x", &["--ttl", "1m"]);

@@ -218,7 +218,14 @@ impl User {
         // Where another user can get at it, unlike the build's folder.
         let folder = tempfile::tempdir().unwrap();
         let bin = folder.path().join("leasehold");
-        std::fs::copy(env!("CARGO_BIN_EXE_leasehold"), bin).unwrap();
+        // Copied by another process: with a file still open for writing in this one, a child of another
+        // test's thread would have it open too, and it couldn't be run.
+        let copied = Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_leasehold"))
+            .arg(bin)
+            .status()
+            .unwrap();
+        assert!(copied.success());
         std::fs::create_dir(folder.path().join("home")).unwrap();
         let user = Self { folder };
         user.chmod("", 0o755);

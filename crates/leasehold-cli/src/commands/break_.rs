@@ -21,10 +21,9 @@ struct BrokenJson<'a> {
 
 pub(crate) async fn break_(args: Break, context: &Context) -> Result<u8, Failure> {
     let store = context.connect().await?;
+    // Asked once: after an answer that got lost, asking again could break the next holder.
     let breaking = store.client.break_hold(&args.name, args.if_token);
-    let broken = context
-        .ask(&store, "break", Some(&args.name), breaking)
-        .await?;
+    let broken = context.once(&store, "break", &args.name, breaking).await?;
     store.client.close().await;
     let (outcome, holder, code) = match &broken {
         Broken::Ended(holder) => ("broken", Some(holder), 0),

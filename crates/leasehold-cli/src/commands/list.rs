@@ -13,9 +13,8 @@ const HEAD: [&str; 7] = ["NAME", "HOLDER", "TOKEN", "HELD", "LEFT", "WAITING", "
 
 pub(crate) async fn list(args: List, context: &Context) -> Result<u8, Failure> {
     let store = context.connect().await?;
-    let found = context
-        .ask(&store, "list", None, store.client.list(&args.prefix))
-        .await?;
+    let list = async || store.client.list(&args.prefix).await;
+    let found = context.first(&store, "list", None, list).await?;
     store.client.close().await;
     if context.printer.json {
         for lock in &found {

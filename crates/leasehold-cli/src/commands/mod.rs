@@ -11,16 +11,23 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::time::Duration;
 
+use leasehold_core::clock::{self, Moment};
+
 use crate::config::Settings;
 use crate::duration;
-use crate::exit::Failure;
+use crate::exit::{Failure, UNAVAILABLE};
 use crate::printer::Printer;
 use crate::store::{self, Store};
+
+/// The pause before a question that got no answer is asked again.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// What every command gets.
 pub(crate) struct Context {
     pub(crate) printer: Printer,
     pub(crate) settings: Settings,
+    /// When the command began: the time for the store's first answer runs from here.
+    pub(crate) begun: Moment,
 }
 
 fn env(name: &str) -> Option<OsString> {
@@ -34,49 +41,79 @@ impl Context {
         // As written, so that a job that reads it means the same store; the password set later isn't shown.
         let shown = chosen.url.to_string();
         let url = store::prepare(chosen, &self.settings, &env)?;
-        let connecting = async {
-            leasehold::connect_to(url)
-                .await
-                .map_err(|error| Failure::connecting(&error))
+        let connecting = async || {
+            let connected = leasehold::connect_to(url.clone()).await;
+            connected.map_err(|error| Failure::connecting(&error))
         };
         let client = self
-            .answer(self.settings.connect_timeout.value, connecting)
+            .first_answer(connecting)
             .await
             .map_err(|failure| failure.during("connect").on(&shown))?;
         Ok(Store { client, shown })
     }
 
-    /// Asks a connected store, as long as its first answer may take.
-    async fn ask<T>(
+    /// Asks a connected store for its first answer.
+    async fn first<T>(
         &self,
         store: &Store,
         operation: &str,
         name: Option<&str>,
-        question: impl Future<Output = leasehold::Result<T>>,
+        question: impl AsyncFn() -> leasehold::Result<T>,
     ) -> Result<T, Failure> {
-        let question = async { question.await.map_err(Failure::from) };
-        self.answer(self.settings.connect_timeout.value, question)
-            .await
-            .map_err(|failure| {
-                let failure = failure.during(operation).on(&store.shown);
-                match name {
-                    Some(name) => failure.named(name),
-                    None => failure,
-                }
-            })
+        let question = async || question().await.map_err(Failure::from);
+        let answer = self.first_answer(question).await;
+        answer.map_err(|failure| {
+            let failure = failure.during(operation).on(&store.shown);
+            match name {
+                Some(name) => failure.named(name),
+                None => failure,
+            }
+        })
     }
 
-    async fn answer<T>(
+    /// Asks until there is an answer, for as long as the first one may take.
+    async fn first_answer<T>(
         &self,
-        within: Duration,
-        question: impl Future<Output = Result<T, Failure>>,
+        question: impl AsyncFn() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        match tokio::time::timeout(within, question).await {
+        let most = self.settings.connect_timeout.value;
+        let mut failure = None;
+        let answer = async {
+            loop {
+                match question().await {
+                    Err(outage) if outage.code == UNAVAILABLE => failure = Some(outage),
+                    answer => return answer,
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+        };
+        let left = most.saturating_sub(clock::now().since(self.begun).steady);
+        match tokio::time::timeout(left, answer).await {
             Ok(answer) => answer,
-            Err(_) => Err(Failure::unavailable(format!(
-                "the store gave no answer within {} (--connect-timeout)",
-                duration::show(self.settings.connect_timeout.value)
-            ))),
+            Err(_) => Err(failure.unwrap_or_else(|| no_answer(most))),
         }
     }
+
+    /// Asks a connected store once, for as long as a first answer may take.
+    async fn once<T>(
+        &self,
+        store: &Store,
+        operation: &str,
+        name: &str,
+        question: impl Future<Output = leasehold::Result<T>>,
+    ) -> Result<T, Failure> {
+        let most = self.settings.connect_timeout.value;
+        let answer = match tokio::time::timeout(most, question).await {
+            Ok(answer) => answer.map_err(Failure::from),
+            Err(_) => Err(no_answer(most)),
+        };
+        answer.map_err(|failure| failure.during(operation).named(name).on(&store.shown))
+    }
+}
+
+fn no_answer(most: Duration) -> Failure {
+    Failure::unavailable(format!(
+        "the store gave no answer within {} (--connect-timeout)",
+        duration::exact(most)
+    ))
 }

@@ -223,7 +223,7 @@ impl Task<'_> {
         let inspect = self.store.client.inspect(name);
         let found = self
             .context
-            .ask(self.store, "inspect", Some(name), inspect)
+            .once(self.store, "inspect", name, inspect)
             .await
             .ok();
         let skip = self.args.if_busy == IfBusy::Skip;

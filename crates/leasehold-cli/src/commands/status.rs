@@ -9,9 +9,9 @@ use crate::show::{self, LockJson};
 
 pub(crate) async fn status(args: Name, context: &Context) -> Result<u8, Failure> {
     let store = context.connect().await?;
-    let inspect = store.client.inspect(&args.name);
+    let inspect = async || store.client.inspect(&args.name).await;
     let found = context
-        .ask(&store, "status", Some(&args.name), inspect)
+        .first(&store, "status", Some(&args.name), inspect)
         .await?;
     store.client.close().await;
     if context.printer.json {

@@ -11,7 +11,7 @@ use leasehold_core::clock::{self, Moment};
 use super::Context;
 use crate::args::{Log, Wait};
 use crate::duration;
-use crate::exit::Failure;
+use crate::exit::{Failure, UNAVAILABLE};
 use crate::printer::{Event, Level};
 use crate::show;
 use crate::store::Store;
@@ -35,8 +35,9 @@ pub(super) async fn acquire(
     context: &Context,
 ) -> Result<Option<Guard>, Failure> {
     let begun = clock::now();
+    let try_once = async || lock.try_acquire().await;
     if let Some(guard) = context
-        .ask(store, "acquire", Some(name), lock.try_acquire())
+        .first(store, "acquire", Some(name), try_once)
         .await?
     {
         return Ok(Some(guard));
@@ -51,9 +52,20 @@ pub(super) async fn acquire(
         store,
         context,
     };
-    tokio::select! {
+    let outcome = tokio::select! {
         outcome = answer(lock, wait, begun) => outcome,
         never = watch.tell() => match never {},
+    };
+    match outcome {
+        // The time was over before an answer to the last question came: busy, unless the store is really out.
+        Err(failure) if failure.code == UNAVAILABLE => {
+            let inspect = store.client.inspect(name);
+            match context.once(store, "acquire", name, inspect).await {
+                Ok(found) if found.holder.is_some() => Ok(None),
+                _ => Err(failure),
+            }
+        }
+        outcome => outcome,
     }
 }
 
@@ -105,7 +117,7 @@ impl Watch<'_> {
             let inspect = self.store.client.inspect(self.name);
             let found = self
                 .context
-                .ask(self.store, "inspect", Some(self.name), inspect)
+                .once(self.store, "inspect", self.name, inspect)
                 .await;
             let waited = waited(self.begun);
             if self.forever && outage.is_due(waited, found.is_err()) {
@@ -211,17 +223,4 @@ impl Drop for StatusLine {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_outage_is_told_of_once_a_minute_and_at_once_when_it_comes_back() {
-        let mut outage = Outage::default();
-        let told: Vec<u64> = (0..200)
-            .filter(|second| {
-                outage.is_due(Duration::from_secs(*second), !(80..90).contains(second))
-            })
-            .collect();
-        assert_eq!(told, [0, 60, 90, 150]);
-    }
-}
+mod tests;

@@ -18,6 +18,11 @@ impl TestStore for Sqlite {
         std::fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
         format!("sqlite://{}/locks.db", folder.display())
     }
+
+    /// The file has one lock for all who write, and it stays with a process that is stopped in its commit.
+    fn stopped_write_is_an_outage(&self) -> bool {
+        true
+    }
 }
 
 fn main() -> ExitCode {

@@ -1,10 +1,12 @@
 //! Processes that die or stop while they hold or wait.
 
+use std::time::Duration;
+
 use leasehold::Release;
 
 use super::{Bench, LONG, Outcome, SLACK, take};
-use crate::protocol::{Terms, Wait};
-use crate::tools::{boot, elapsed};
+use crate::protocol::{Crowd, Event, Order, Terms, Wait};
+use crate::tools::{boot, elapsed, up_to};
 
 pub(super) async fn killed_holder_frees_the_lock(bench: Bench) -> Outcome {
     // Where the dead are noticed at once the TTL must not be what frees.
@@ -78,5 +80,51 @@ pub(super) async fn stopped_waiter_is_passed_over_and_never_granted_late(bench: 
     let theirs = stopped.granted(first).await?;
     assert!(theirs.is_some_and(|theirs| theirs > token), "{theirs:?}");
     assert_eq!(stopped.release(first).await?, "freed");
+    Ok(())
+}
+
+/// The moment of the stop falls into whatever the process is just doing: asking, holding, giving back.
+pub(super) async fn process_stopped_at_any_moment_frees_the_lock_or_is_an_outage(
+    bench: Bench,
+) -> Outcome {
+    let ttl = bench.ttl(500);
+    let lock = bench.on("moment", Terms::renewed(ttl))?;
+    for _ in 0..5 {
+        let mut worker = bench.worker().await?;
+        worker.tell(&Order::Crowd(Crowd {
+            name: "moment".into(),
+            tasks: 3,
+            terms: Terms::renewed(ttl),
+            waits: vec![Wait::No, Wait::Forever],
+            holds: u32::MAX,
+            at_least: 0,
+            lasts: LONG,
+            extends: true,
+            gives_back: Some(Duration::ZERO),
+            counter: None,
+        }))?;
+        worker
+            .hear(|event| matches!(event, Event::Held(_)).then_some(()))
+            .await?;
+        tokio::time::sleep(up_to(Duration::from_millis(30))).await;
+        worker.stop()?;
+        let wait = ttl + SLACK;
+        let since = boot();
+        let got = lock.acquire_within(wait).await;
+        assert!(elapsed(since) < wait + SLACK, "{:?}", elapsed(since));
+        match got {
+            Ok(Some(guard)) => drop(guard.release().await?),
+            Ok(None) => return Err("a stopped process's lock stayed busy".into()),
+            Err(error) => assert!(
+                bench.store.stopped_write_is_an_outage() && error.is_retryable(),
+                "{error}"
+            ),
+        }
+        // Its death ends the outage too.
+        worker.kill()?;
+        let next = lock.acquire_within(LONG).await?;
+        let next = next.ok_or("a dead process's lock stayed busy")?;
+        assert_eq!(next.release().await?, Release::Freed);
+    }
     Ok(())
 }

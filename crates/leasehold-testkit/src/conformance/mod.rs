@@ -13,6 +13,10 @@
 //!     fn url(&self, case: &str) -> String {
 //!         format!("mine://127.0.0.1/?prefix={case}:")
 //!     }
+//!
+//!     fn stopped_write_is_an_outage(&self) -> bool {
+//!         false
+//!     }
 //! }
 //!
 //! fn main() -> ExitCode {
@@ -63,6 +67,10 @@ pub trait TestStore: Sync {
     /// The URL of an empty store for one case: a store of its own, or a prefix of its own on a shared one.
     /// `case` is unique among the cases and made of letters, digits, `_` and `-`.
     fn url(&self, case: &str) -> String;
+
+    /// Whether a process that is stopped in the middle of a write keeps the others from the store until it goes
+    /// on or dies. Then they get an error in time, and no grant.
+    fn stopped_write_is_an_outage(&self) -> bool;
 }
 
 /// Runs the suite with the arguments of `cargo test`.
@@ -128,6 +136,7 @@ fn cases(store: &'static dyn TestStore) -> Vec<Trial> {
             killed_holder_frees_the_lock,
             killed_waiter_is_passed_over,
             stopped_waiter_is_passed_over_and_never_granted_late,
+            process_stopped_at_any_moment_frees_the_lock_or_is_an_outage,
         }
         cancelling {
             try_of_a_free_lock_dropped_at_every_poll_leaves_nothing,
@@ -191,7 +200,7 @@ where
         .build()?;
     let outcome: Outcome = runtime.block_on(async {
         let all = async {
-            let bench = Bench::at(url).await?;
+            let bench = Bench::at(url, store).await?;
             run(bench).await
         };
         tokio::time::timeout(CASE_MAX, all)
@@ -204,15 +213,17 @@ where
 /// What every case has at hand: a store of its own.
 pub(crate) struct Bench {
     pub(crate) url: String,
+    pub(crate) store: &'static dyn TestStore,
     pub(crate) client: Client,
     pub(crate) can: Capabilities,
 }
 
 impl Bench {
-    pub(crate) async fn at(url: String) -> Outcome<Self> {
+    async fn at(url: String, store: &'static dyn TestStore) -> Outcome<Self> {
         let client = leasehold::connect(&url).await?;
         Ok(Self {
             url,
+            store,
             can: client.info().capabilities,
             client,
         })

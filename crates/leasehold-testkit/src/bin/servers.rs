@@ -9,25 +9,79 @@
 use std::process::ExitCode;
 
 use leasehold_core::clock;
-use leasehold_testkit::servers::{Redis, RedisEdition, Result};
+use leasehold_testkit::servers::{Etcd, EtcdEdition, Package, Redis, RedisEdition, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 const USAGE: &str = "\
 usage: cargo xtask servers [NAME…]       bring the servers that tests need, all or those named
        cargo xtask up NAME [ARGUMENT…]   start one and stop it on Ctrl-C; the arguments are the server's own
 
-names: redis (the same as redis7), ";
+A name without a version means the newest: redis, valkey, etcd. All names: ";
+
+/// A server that can be started.
+#[derive(Clone, Copy)]
+enum Which {
+    Redis(RedisEdition),
+    Etcd(EtcdEdition),
+}
+
+impl Which {
+    /// Of each server the newest comes last.
+    fn all() -> Vec<Self> {
+        let redis = RedisEdition::ALL.into_iter().map(Self::Redis);
+        let etcd = EtcdEdition::ALL.into_iter().map(Self::Etcd);
+        redis.chain(etcd).collect()
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        let is_version = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit());
+        let fits = |which: &Self| which.name().strip_prefix(name).is_some_and(is_version);
+        Self::all().into_iter().rev().find(fits)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Redis(edition) => edition.name(),
+            Self::Etcd(edition) => edition.name(),
+        }
+    }
+
+    fn package(self) -> Package {
+        match self {
+            Self::Redis(edition) => edition.package(),
+            Self::Etcd(edition) => edition.package(),
+        }
+    }
+
+    /// Starts it with arguments of its own; answers its URL, and the server, which ends when it is dropped.
+    fn start(self, arguments: &[&str]) -> Result<(String, Box<dyn std::fmt::Debug>)> {
+        Ok(match self {
+            Self::Redis(edition) => {
+                let redis = Redis::start_with(edition, arguments)?;
+                (redis.url(), Box::new(redis))
+            }
+            Self::Etcd(edition) => {
+                let etcd = Etcd::start_with(edition, 1, arguments)?;
+                (etcd.url(), Box::new(etcd))
+            }
+        })
+    }
+}
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
-        ["servers", names @ ..] => match editions(names) {
-            Some(editions) => editions.into_iter().try_for_each(bring),
-            None => return usage(),
-        },
-        ["up", name, arguments @ ..] => match edition(name) {
-            Some(edition) => up(edition, arguments),
+        ["servers"] => Which::all().into_iter().try_for_each(bring),
+        ["servers", names @ ..] => {
+            let named: Option<Vec<Which>> = names.iter().map(|name| Which::named(name)).collect();
+            match named {
+                Some(named) => named.into_iter().try_for_each(bring),
+                None => return usage(),
+            }
+        }
+        ["up", name, arguments @ ..] => match Which::named(name) {
+            Some(which) => up(which, arguments),
             None => return usage(),
         },
         _ => return usage(),
@@ -42,34 +96,20 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    let names = RedisEdition::ALL.map(RedisEdition::name);
+    let names: Vec<&str> = Which::all().into_iter().map(Which::name).collect();
     eprintln!("{USAGE}{}", names.join(", "));
     ExitCode::from(64)
 }
 
-fn edition(name: &str) -> Option<RedisEdition> {
-    let mut all = RedisEdition::ALL.into_iter();
-    all.find(|edition| {
-        edition.name() == name || *edition == RedisEdition::Redis7 && name == "redis"
-    })
-}
-
-fn editions(names: &[&str]) -> Option<Vec<RedisEdition>> {
-    if names.is_empty() {
-        return Some(RedisEdition::ALL.to_vec());
-    }
-    names.iter().map(|name| edition(name)).collect()
-}
-
 /// Fetches a server and starts it once, so that what is missing shows here and not in a test.
-fn bring(edition: RedisEdition) -> Result<()> {
+fn bring(which: Which) -> Result<()> {
     let start = clock::now();
-    edition.package().command()?;
+    which.package().command()?;
     let fetched = clock::now();
-    drop(Redis::start(edition)?);
+    drop(which.start(&[])?);
     println!(
         "{:<8} fetched in {:.1} s, starts in {:.2} s",
-        edition.name(),
+        which.name(),
         fetched.since(start).steady.as_secs_f64(),
         clock::now().since(fetched).steady.as_secs_f64()
     );
@@ -77,7 +117,7 @@ fn bring(edition: RedisEdition) -> Result<()> {
 }
 
 /// Runs a server until a signal comes.
-fn up(edition: RedisEdition, arguments: &[&str]) -> Result<()> {
+fn up(which: Which, arguments: &[&str]) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -85,9 +125,9 @@ fn up(edition: RedisEdition, arguments: &[&str]) -> Result<()> {
         // Before the server is there: a signal from then on must find us listening.
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let redis = Redis::start_with(edition, arguments)?;
-        println!("{}", redis.url());
-        eprintln!("{} runs; Ctrl-C stops it", edition.name());
+        let (url, _server) = which.start(arguments)?;
+        println!("{url}");
+        eprintln!("{} runs; Ctrl-C stops it", which.name());
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}

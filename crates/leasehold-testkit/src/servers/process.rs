@@ -71,9 +71,33 @@ impl Process {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Stops it where it stands (SIGSTOP); its connections stay open.
+    /// Stops it where it stands (SIGSTOP); its connections stay open. On return no thread of it runs.
     pub(super) fn freeze(&self) -> Result<()> {
-        self.signal(Signal::STOP)
+        self.signal(Signal::STOP)?;
+        // The signal reaches the threads of a busy machine's other cores later.
+        let sent = clock::now();
+        while !self
+            .is_frozen()
+            .map_err(Failure::of("looking at the server"))?
+        {
+            if clock::now().since(sent).steady > STOP_MAX {
+                return Err(Failure::new("the server doesn't freeze"));
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    fn is_frozen(&self) -> io::Result<bool> {
+        for task in fs::read_dir(format!("/proc/{}/task", self.id()))? {
+            // "123 (name) T …"; a name can hold anything. A thread that is gone doesn't run.
+            let status = fs::read_to_string(task?.path().join("stat")).unwrap_or_default();
+            let state = status.rsplit_once(") ").map_or("T", |(_, state)| state);
+            if !state.starts_with('T') {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Lets it go on (SIGCONT).

@@ -18,6 +18,8 @@ use std::time::Duration;
 use leasehold_core::clock;
 use rustix::net::sockopt::set_socket_linger;
 
+use super::Port;
+
 /// How long a write may be stuck before is looked whether the connection was cut.
 const STUCK: Duration = Duration::from_millis(20);
 /// How long the server may take to take a connection.
@@ -42,7 +44,7 @@ impl Direction {
 /// A proxy before one server. Dropping it closes everything.
 #[derive(Debug)]
 pub struct Proxy {
-    address: SocketAddr,
+    port: Port,
     shared: Arc<Shared>,
     /// None while connections are refused.
     accepting: Option<JoinHandle<()>>,
@@ -82,9 +84,8 @@ impl Proxy {
     /// # Errors
     /// When no port can be had.
     pub fn start(server: SocketAddr) -> io::Result<Self> {
-        let port = super::free_port().map_err(io::Error::other)?;
         let mut proxy = Self {
-            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            port: Port::reserve().map_err(io::Error::other)?,
             shared: Arc::new(Shared {
                 server,
                 rules: Mutex::default(),
@@ -100,7 +101,7 @@ impl Proxy {
     /// Where clients connect to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.port.address()
     }
 
     /// How many connections there are.
@@ -125,7 +126,7 @@ impl Proxy {
         };
         self.shared.rules().refusing = true;
         // The thread is in `accept`; a connection makes it look. Where it can't be made it has ended already.
-        let _ = TcpStream::connect(self.address);
+        let _ = TcpStream::connect(self.address());
         let _ = accepting.join();
         self.cut();
     }
@@ -138,7 +139,7 @@ impl Proxy {
         if self.accepting.is_some() {
             return Ok(());
         }
-        let listener = TcpListener::bind(self.address)?;
+        let listener = TcpListener::bind(self.address())?;
         self.shared.rules().refusing = false;
         let shared = self.shared.clone();
         self.accepting = Some(thread::spawn(move || accept(&listener, &shared)));

@@ -1,21 +1,13 @@
 //! Redis and Valkey.
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::Duration;
 
-use leasehold_core::clock;
-use tempfile::TempDir;
-
-use super::process::{LOOK, Process};
-use super::{Failure, Package, Result, free_port};
-
-/// How long a server may take until it answers.
-const START_MAX: Duration = Duration::from_secs(30);
-/// How many ports are tried before giving up.
-const PORTS_MAX: u32 = 20;
+use super::{Package, Port, Result, Server};
 
 /// Which server, in which version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +56,13 @@ impl RedisEdition {
     }
 }
 
-/// A server of one's own, on a free port and on a unix socket. It is killed when dropped.
+/// A server of one's own, on a free port and on a unix socket.
 #[derive(Debug)]
 pub struct Redis {
     edition: RedisEdition,
     args: Vec<String>,
-    port: u16,
-    folder: TempDir,
-    /// None between an end and the next start.
-    process: Option<Process>,
+    port: Port,
+    server: Server,
 }
 
 impl Redis {
@@ -89,26 +79,36 @@ impl Redis {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(edition: RedisEdition, args: &[&str]) -> Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("leasehold-redis-")
-            .tempdir()
-            .map_err(Failure::of("making a folder for the server"))?;
         let mut redis = Self {
             edition,
             args: args.iter().map(|arg| (*arg).into()).collect(),
-            port: 0,
-            folder,
-            process: None,
+            port: Port::reserve()?,
+            server: Server::new()?,
         };
-        for _ in 0..PORTS_MAX {
-            redis.port = free_port()?;
-            if redis.launch()? {
-                return Ok(redis);
-            }
-        }
-        Err(Failure::new(format!(
-            "{PORTS_MAX} ports in a row were taken by others"
-        )))
+        redis.start_again()?;
+        Ok(redis)
+    }
+
+    /// Starts it again after [`kill`](Server::kill) or [`stop`](Server::stop): on the same port and in the same
+    /// folder, with what it kept there.
+    ///
+    /// # Errors
+    /// When it runs, or doesn't start.
+    pub fn start_again(&mut self) -> Result<()> {
+        let folder = self.server.folder();
+        let socket = self.socket();
+        let mut command = self.edition.package().command()?;
+        command
+            .args(["--port", &self.port.number().to_string()])
+            .args(["--bind", "127.0.0.1", "--unixsocket"])
+            .arg(&socket)
+            .arg("--dir")
+            .arg(folder)
+            .args(["--save", "", "--daemonize", "no", "--logfile", ""])
+            .args(&self.args);
+        self.server.launch(&command)?;
+        // The socket is this server's alone, and is there after the port.
+        self.server.wait_until(|| answers(&socket))
     }
 
     /// Its URL.
@@ -119,128 +119,29 @@ impl Redis {
 
     /// Its address.
     #[must_use]
-    pub fn address(&self) -> std::net::SocketAddr {
-        ([127, 0, 0, 1], self.port).into()
+    pub fn address(&self) -> SocketAddr {
+        self.port.address()
     }
 
     /// Its unix socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        self.folder.path().join("socket")
-    }
-
-    /// The folder its files are in.
-    #[must_use]
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
-    /// Its process's id; none when it doesn't run.
-    #[must_use]
-    pub fn process_id(&self) -> Option<u32> {
-        self.process.as_ref().map(Process::id)
-    }
-
-    /// Stops it where it stands; connections stay open and nothing is answered.
-    ///
-    /// # Errors
-    /// When it doesn't run.
-    pub fn freeze(&self) -> Result<()> {
-        self.running()?.freeze()
-    }
-
-    /// Lets it go on.
-    ///
-    /// # Errors
-    /// When it doesn't run.
-    pub fn thaw(&self) -> Result<()> {
-        self.running()?.thaw()
-    }
-
-    /// Ends it as a crash would. Its port and folder stay.
-    ///
-    /// # Errors
-    /// When it doesn't run.
-    pub fn kill(&mut self) -> Result<()> {
-        self.take()?.kill()
-    }
-
-    /// Ends it in good order. Its port and folder stay.
-    ///
-    /// # Errors
-    /// When it doesn't run or doesn't end.
-    pub fn stop(&mut self) -> Result<()> {
-        self.take()?.stop()
-    }
-
-    /// Starts it again after [`kill`](Self::kill) or [`stop`](Self::stop): on the same port and folder, with what it kept there.
-    ///
-    /// # Errors
-    /// When it runs, doesn't start, or another took the port.
-    pub fn start_again(&mut self) -> Result<()> {
-        if self.process.is_some() {
-            return Err(Failure::new("the server runs already"));
-        }
-        if self.launch()? {
-            return Ok(());
-        }
-        Err(Failure::new(format!(
-            "port {} was taken by another",
-            self.port
-        )))
-    }
-
-    fn running(&self) -> Result<&Process> {
-        self.process.as_ref().ok_or_else(not_running)
-    }
-
-    fn take(&mut self) -> Result<Process> {
-        self.process.take().ok_or_else(not_running)
-    }
-
-    /// Starts the process and waits until it answers; false when another has its port.
-    fn launch(&mut self) -> Result<bool> {
-        let folder = self.folder.path();
-        let socket = self.socket();
-        let mut command = self.edition.package().command()?;
-        command
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
-            .arg("--unixsocket")
-            .arg(&socket)
-            .arg("--dir")
-            .arg(folder)
-            .args(["--save", "", "--daemonize", "no", "--logfile", ""])
-            .args(&self.args);
-        // A socket left over from a killed server isn't an answer of the new one.
-        let _ = std::fs::remove_file(&socket);
-        let mut process = Process::start(&command, &folder.join("log"))?;
-        let started = clock::now();
-        // The socket is this server's alone, and is there after the port.
-        while !answers(&socket) {
-            if let Some(status) = process.ended() {
-                let log = process.log();
-                if log.contains("Address already in use") {
-                    return Ok(false);
-                }
-                return Err(Failure::new(format!(
-                    "the server ended with {status}:\n{log}"
-                )));
-            }
-            if clock::now().since(started).steady > START_MAX {
-                return Err(Failure::new(format!(
-                    "the server gave no answer within {START_MAX:?}:\n{}",
-                    process.log()
-                )));
-            }
-            thread::sleep(LOOK);
-        }
-        self.process = Some(process);
-        Ok(true)
+        self.server.folder().join("socket")
     }
 }
 
-fn not_running() -> Failure {
-    Failure::new("the server doesn't run")
+impl Deref for Redis {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl DerefMut for Redis {
+    fn deref_mut(&mut self) -> &mut Server {
+        &mut self.server
+    }
 }
 
 /// Whether the server is there for commands. One that asks for a password is.

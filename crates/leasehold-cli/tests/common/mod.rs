@@ -195,6 +195,16 @@ pub(crate) fn signal(pid: Pid, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
+/// `store = value  (origin)` as `config` prints it.
+#[track_caller]
+pub(crate) fn shows(done: &Done, line: &str) {
+    assert!(
+        done.out.lines().any(|shown| shown == line),
+        "{line:?} is not in {}",
+        done.out
+    );
+}
+
 #[track_caller]
 pub(crate) fn eventually(mut fact: impl FnMut() -> bool) {
     let begun = leasehold_core::clock::now();

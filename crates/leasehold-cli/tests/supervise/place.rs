@@ -195,10 +195,30 @@ pub(crate) fn output(command: &mut Command) -> Output {
         .unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(command.wait_with_output()));
-    receiver
-        .recv_timeout(PATIENCE)
-        .expect("its outputs are closed")
-        .unwrap()
+    match receiver.recv_timeout(PATIENCE) {
+        Ok(output) => output.unwrap(),
+        Err(_) => panic!("its outputs stay open; there are {:#?}", all_of_ours()),
+    }
+}
+
+/// Every `leasehold`, guardian and job there is, of other tests too, to find out who hangs.
+fn all_of_ours() -> Vec<String> {
+    let show = |pid| {
+        let line = fs::read_to_string(proc(pid, "cmdline")).ok()?;
+        let waits = fs::read_to_string(proc(pid, "wchan")).unwrap_or_default();
+        let environment = fs::read(proc(pid, "environ")).unwrap_or_default();
+        let is_ours =
+            line.starts_with("leasehold: ") || String::from_utf8_lossy(&environment).contains(MARK);
+        is_ours.then(|| {
+            let parent = parent_of(pid);
+            format!(
+                "{pid:?} of {parent:?} {:?} {waits} {}",
+                state(pid),
+                line.replace('\0', " ")
+            )
+        })
+    };
+    processes().filter_map(show).collect()
 }
 
 pub(crate) fn text(output: &Output) -> String {

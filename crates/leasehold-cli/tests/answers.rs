@@ -86,7 +86,7 @@ fn keys(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn json_has_every_field_in_the_documented_form() {
+fn json_of_a_lock_has_every_field_in_the_documented_form() {
     let host = Host::new();
     let free = host.run(&["status", "x", "--json"]).is(1).json();
     assert_eq!(
@@ -95,7 +95,6 @@ fn json_has_every_field_in_the_documented_form() {
             "waiters": [], "last_token": null})
     );
     let holding = host.hold("x", &[]);
-    let second = host.hold("y", &[]);
     let held = host.run(&["--json", "status", "x"]).is(0).json();
     let holder = &held["holder"];
     assert_eq!(
@@ -119,7 +118,12 @@ fn json_has_every_field_in_the_documented_form() {
     let since = holder["since"].as_str().unwrap();
     assert_eq!((since.len(), &since[19..20], &since[23..]), (24, ".", "Z"));
     assert_eq!(held["last_token"], "1");
+}
 
+#[test]
+fn json_lists_are_one_object_a_line() {
+    let host = Host::new();
+    let holding = [host.hold("x", &[]), host.hold("y", &[])];
     let list = host.run(&["list", "--json"]).is(0);
     let names: Vec<Value> = list
         .out
@@ -127,7 +131,13 @@ fn json_has_every_field_in_the_documented_form() {
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["name"].clone())
         .collect();
     assert_eq!(names, ["x", "y"]);
+    drop(holding);
+}
 
+#[test]
+fn json_messages_and_errors_have_every_field() {
+    let host = Host::new();
+    let holding = host.hold("x", &[]);
     let busy = host
         .run(&["--log", "json", "run", "x", "--", "true"])
         .is(75);
@@ -144,7 +154,24 @@ fn json_has_every_field_in_the_documented_form() {
         (&"busy".into(), &"error".into(), &1.into())
     );
     assert_eq!(event["holder"]["program"], "sh");
+    drop(holding);
 
+    let refused = host.run(&["status", "/x", "--json"]).is(64);
+    let error = &refused.log()[0];
+    assert_eq!(keys(error), ["error", "schema"]);
+    assert_eq!(
+        keys(&error["error"]),
+        ["kind", "message", "name", "operation", "store"]
+    );
+    assert_eq!(error["error"]["kind"], "invalid");
+    assert_eq!(error["error"]["name"], "/x");
+    assert_eq!(error["error"]["store"], Value::Null);
+}
+
+#[test]
+fn json_of_a_break_tells_its_outcome() {
+    let host = Host::new();
+    let holding = host.hold("x", &[]);
     let other = host
         .run(&["break", "x", "--if-token", "9", "--json"])
         .is(76)
@@ -164,18 +191,6 @@ fn json_has_every_field_in_the_documented_form() {
         host.run(&["break", "none", "--json"]).is(1).json()["outcome"],
         "free"
     );
-    second.end().is(0);
-
-    let refused = host.run(&["status", "/x", "--json"]).is(64);
-    let error = &refused.log()[0];
-    assert_eq!(keys(error), ["error", "schema"]);
-    assert_eq!(
-        keys(&error["error"]),
-        ["kind", "message", "name", "operation", "store"]
-    );
-    assert_eq!(error["error"]["kind"], "invalid");
-    assert_eq!(error["error"]["name"], "/x");
-    assert_eq!(error["error"]["store"], Value::Null);
 }
 
 #[test]

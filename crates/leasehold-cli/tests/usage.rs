@@ -54,93 +54,64 @@ fn a_command_without_dashes_is_refused_with_the_corrected_line() {
     }
 }
 
+#[track_caller]
+fn is_refused(line: &str, says: &str) {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let refused = refused(&words).is(64).says(says);
+    assert!(
+        refused.err.starts_with("leasehold: "),
+        "{line}: {}",
+        refused.err
+    );
+    assert!(!refused.err.contains("error:"), "{line}: {}", refused.err);
+}
+
 #[test]
 fn usage_errors_exit_64_and_say_what_to_write() {
-    for (args, says) in [
-        (&[][..], "what is to be done?"),
-        (&["run"], "<NAME>"),
-        (&["run", "x"], "leasehold run x -- CMD"),
-        (&["run", "x", "--"], "leasehold run x -- CMD"),
-        (&["statsu", "x"], "'status'"),
+    for (line, says) in [
+        ("", "what is to be done?"),
+        ("run", "<NAME>"),
+        ("run x", "leasehold run x -- CMD"),
+        ("run x --", "leasehold run x -- CMD"),
+        ("statsu x", "'status'"),
         (
-            &["run", "x", "--tll", "3s", "--", "true"],
+            "run x --tll 3s -- true",
             "unknown option --tll; did you mean \"--ttl\"?",
         ),
-        (&["run", "x", "--jsn", "--", "true"], "\"--json\"?"),
+        ("run x --jsn -- true", "\"--json\"?"),
         (
-            &["run", "x", "--frobnicate=canary", "true"],
+            "run x --frobnicate=canary true",
             "option --frobnicate; known: --ttl",
         ),
-        (&["run", "x", "--ttl", "30", "--", "true"], "write 30s"),
+        ("run x --ttl 30 -- true", "write 30s"),
+        ("run x --ttl=-5s -- true", "can't be negative"),
+        ("run x --wait -- true", "--wait"),
+        ("run x --wait ever -- true", "or forever"),
+        ("run x --if-busy wait -- true", "fail, skip"),
+        ("run x --if-busy skip --busy-code 3 -- true", "--busy-code"),
+        ("run x --busy-code 256 -- true", "256"),
+        ("run x --max-hold 0s -- true", "--max-hold"),
         (
-            &["run", "x", "--ttl=-5s", "--", "true"],
-            "can't be negative",
-        ),
-        (&["run", "x", "--wait", "--", "true"], "--wait"),
-        (&["run", "x", "--wait", "ever", "--", "true"], "or forever"),
-        (
-            &["run", "x", "--if-busy", "wait", "--", "true"],
-            "fail, skip",
-        ),
-        (
-            &[
-                "run",
-                "x",
-                "--if-busy",
-                "skip",
-                "--busy-code",
-                "3",
-                "--",
-                "true",
-            ],
-            "--busy-code",
-        ),
-        (&["run", "x", "--busy-code", "256", "--", "true"], "256"),
-        (
-            &["run", "x", "--max-hold", "0s", "--", "true"],
-            "--max-hold",
-        ),
-        (
-            &["run", "x", "--kill-after", "11s", "--", "true"],
+            "run x --kill-after 11s -- true",
             "a third of the TTL of 30s",
         ),
         (
-            &[
-                "run",
-                "x",
-                "--ttl",
-                "6s",
-                "--kill-after",
-                "3s",
-                "--",
-                "true",
-            ],
+            "run x --ttl 6s --kill-after 3s -- true",
             "a third of the TTL of 6s",
         ),
-        (&["run", "/x", "--", "true"], "begins with '/'"),
-        (&["run", "a//b", "--", "true"], "empty segment"),
-        (&["status", ""], "it is empty"),
-        (
-            &["status", "x", "--connect-timeout", "0s"],
-            "--connect-timeout",
-        ),
-        (&["break", "x", "--if-token", "07"], "not a token"),
-        (&["break", "x", "--if-token", "-1"], "'-1'"),
-        (&["list", "a", "b"], "'b'"),
-        (&["--log", "loud", "list"], "human, json"),
+        ("run /x -- true", "begins with '/'"),
+        ("run a//b -- true", "empty segment"),
+        ("status x --connect-timeout 0s", "--connect-timeout"),
+        ("break x --if-token 07", "not a token"),
+        ("break x --if-token -1", "'-1'"),
+        ("list a b", "'b'"),
+        ("--log loud list", "human, json"),
     ] {
-        let refused = refused(args).is(64).says(says);
-        assert!(
-            refused.err.starts_with("leasehold: "),
-            "{args:?}: {}",
-            refused.err
-        );
-        assert!(!refused.err.contains("error:"), "{args:?}: {}", refused.err);
+        is_refused(line, says);
     }
+    refused(&["status", ""]).is(64).says("it is empty");
     let note = "x".repeat(201);
-    refused(&["run", "x", "--note", &note, "--", "true"])
-        .is(64)
-        .says("the most is 200");
+    is_refused(&format!("run x --note {note} -- true"), "the most is 200");
 }
 
 #[test]

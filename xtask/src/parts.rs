@@ -56,8 +56,9 @@ pub(crate) const PARTS: &[Part] = &[
     },
     Part {
         name: "tests",
-        about: "cargo test --workspace",
-        run: || cargo(&["test", "--workspace"]),
+        about: "every test of the workspace",
+        // A failure in one crate says nothing about the others.
+        run: || cargo(&["test", "--workspace", "--no-fail-fast"]),
     },
 ];
 

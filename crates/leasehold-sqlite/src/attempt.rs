@@ -11,10 +11,10 @@ use leasehold_core::backend::Busy;
 use leasehold_core::{ErrorKind, Identity, Name, Token, clock};
 use rusqlite::{OptionalExtension, params};
 
-use crate::database::Work;
 use crate::error::Failure;
 use crate::liveness::{Corpse, Pulse};
 use crate::table::{RowHold, boot, boot_of, nanoseconds, span};
+use crate::work::Work;
 
 /// How long the first in the queue has a free lock to itself.
 const GRACE: Duration = Duration::from_millis(500);
@@ -135,7 +135,7 @@ impl Work {
         Ok(Verdict::Busy(Busy {
             holder: row.holder(standing, now).filter(|_| standing.held),
             position: Some(ahead),
-            retry_in: Some(span(turn - now).min(LOOK)),
+            retry_in: Some(pause(span(turn - now))),
         }))
     }
 
@@ -224,6 +224,14 @@ impl Work {
         self.prolong(ask.name.as_str(), &ask.owner, ask.ttl)?;
         rising(token)
     }
+}
+
+/// When to look again where it is our turn in `left`. The wait loop adds up to a tenth to spread the looks, so
+/// this stays below; the rest is the next pause.
+fn pause(left: Duration) -> Duration {
+    left.mul_f64(0.9)
+        .saturating_add(Duration::from_millis(1))
+        .min(LOOK)
 }
 
 fn rising(token: i64) -> Result<Token, Failure> {

@@ -8,8 +8,8 @@ use rusqlite::ErrorCode;
 pub(crate) struct Failure {
     pub(crate) kind: ErrorKind,
     pub(crate) message: String,
-    /// The disk, a quota or a file size limit is reached.
-    pub(crate) is_full: bool,
+    /// The disk is full, or a quota or file size limit reached, which SQLite doesn't tell from other faults.
+    pub(crate) may_be_full: bool,
 }
 
 impl Failure {
@@ -17,7 +17,7 @@ impl Failure {
         Self {
             kind,
             message: message.into(),
-            is_full: false,
+            may_be_full: false,
         }
     }
 
@@ -84,7 +84,10 @@ impl From<rusqlite::Error> for Failure {
         Self {
             kind,
             message: format!("{what} ({error})"),
-            is_full: error.sqlite_error_code() == Some(ErrorCode::DiskFull),
+            may_be_full: matches!(
+                error.sqlite_error_code(),
+                Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure)
+            ),
         }
     }
 }

@@ -7,10 +7,10 @@ use leasehold_core::Token;
 use leasehold_core::backend::{Broken, LossReason};
 use rusqlite::params;
 
-use crate::database::Work;
 use crate::error::Failure;
 use crate::liveness::Pulse;
 use crate::table::{boot, nanoseconds};
+use crate::work::Work;
 
 impl Work {
     /// Renews a hold, or says why it is gone.

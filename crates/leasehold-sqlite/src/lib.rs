@@ -7,6 +7,7 @@
 //! ```
 //!
 //! - `database`: the thread that owns the connection; jobs in order, many to a transaction.
+//! - `work`: what it works with: the open transaction, and whom its commit wakes.
 //! - `table`: what the rows mean. `attempt`, `hold`, `look`: what is done with them.
 //! - `liveness`: a locked file per process, by which others see that it lives.
 //! - `watch`: how a waiter hears of a release or a death without polling.
@@ -27,6 +28,7 @@ mod open;
 mod signal;
 mod table;
 mod watch;
+mod work;
 
 use std::sync::Arc;
 

@@ -67,8 +67,15 @@ impl Folder {
             mode: Mode::from_raw_mode(found.mode() & 0o666),
             group: Gid::from_raw(found.gid()),
         };
-        if !folder.path.is_dir() {
-            folder.make()?;
+        match fs::metadata(&folder.path) {
+            Ok(found) if found.uid() == rustix::process::geteuid().as_raw() => {
+                // The database may have been opened to others since the folder was made.
+                if found.mode() & 0o777 != folder.own_mode().as_raw_mode() {
+                    folder.share(&folder.path)?;
+                }
+            }
+            Ok(_) => {}
+            Err(_) => folder.make()?,
         }
         Ok(folder)
     }
@@ -83,26 +90,14 @@ impl Folder {
             .mode(0o700)
             .create(&draft)
             .map_err(|error| fail(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-        // Who may write the database must be able to make and remove files here.
-        let mut mode = Mode::RWXU;
-        for (written, all) in [(Mode::WGRP, Mode::RWXG), (Mode::WOTH, Mode::RWXO)] {
-            if self.mode.contains(written) {
-                mode |= all;
-            }
-        }
-        let grouped = rustix::fs::chown(&draft, None, Some(self.group)).is_ok();
-        if !grouped {
-            mode -= Mode::RWXG;
-        }
-        let renamed = rustix::fs::chmod(&draft, mode).and_then(|()| {
-            rustix::fs::renameat_with(
-                rustix::fs::CWD,
-                &draft,
-                rustix::fs::CWD,
-                &self.path,
-                RenameFlags::NOREPLACE,
-            )
-        });
+        self.share(&draft)?;
+        let renamed = rustix::fs::renameat_with(
+            rustix::fs::CWD,
+            &draft,
+            rustix::fs::CWD,
+            &self.path,
+            RenameFlags::NOREPLACE,
+        );
         match renamed {
             Ok(()) => Ok(()),
             Err(error) => {
@@ -115,6 +110,27 @@ impl Folder {
                 }
             }
         }
+    }
+
+    /// The folder's mode: who may write the database must be able to make and remove files here.
+    fn own_mode(&self) -> Mode {
+        let mut mode = Mode::RWXU;
+        for (written, all) in [(Mode::WGRP, Mode::RWXG), (Mode::WOTH, Mode::RWXO)] {
+            if self.mode.contains(written) {
+                mode |= all;
+            }
+        }
+        mode
+    }
+
+    /// Gives the folder its group and mode; another group than the database's gets no rights.
+    fn share(&self, path: &Path) -> Result<(), Failure> {
+        let mut mode = self.own_mode();
+        if rustix::fs::chown(path, None, Some(self.group)).is_err() {
+            mode -= Mode::RWXG;
+        }
+        rustix::fs::chmod(path, mode)
+            .map_err(|error| Failure::of_file("can't set the mode of", path, error))
     }
 
     /// Whether the process with this file lives.
@@ -251,4 +267,79 @@ fn refusal(folder: &Path, error: Errno) -> Failure {
         failure.message = format!("{}; {}", failure.message, crate::open::rights_of(folder));
     }
     failure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, Folder) {
+        let place = tempfile::tempdir().unwrap();
+        let database = place.path().join("locks.db");
+        fs::write(&database, "").unwrap();
+        let folder = Folder::beside(&database).unwrap();
+        (place, folder)
+    }
+
+    #[test]
+    fn who_has_the_file_lives_and_who_let_go_of_it_is_dead() {
+        let (_place, folder) = folder();
+        let own = Liveness::begin(folder.clone()).unwrap();
+        assert!(matches!(folder.probe(&own.id), Pulse::Alive));
+        let child = own.duplicate().unwrap();
+        let id = own.id.clone();
+        drop(own);
+        assert!(matches!(folder.probe(&id), Pulse::Alive));
+        drop(child);
+        // As many probers as there are see it, and the first to bury it is not the last.
+        let (Pulse::Dead(first), Pulse::Dead(second)) = (folder.probe(&id), folder.probe(&id))
+        else {
+            panic!("not seen dead");
+        };
+        first.bury();
+        assert!(matches!(folder.probe(&id), Pulse::Unknown));
+        second.bury();
+    }
+
+    #[test]
+    fn what_is_missing_or_no_id_says_nothing() {
+        let (place, folder) = folder();
+        let none = "0123456789abcdef0123456789abcdef";
+        assert!(matches!(folder.probe(none), Pulse::Unknown));
+        let outside = "../locks.db";
+        assert!(place.path().join("locks.db.live").join(outside).exists());
+        assert!(matches!(folder.probe(outside), Pulse::Unknown));
+        std::os::unix::fs::symlink("../locks.db", folder.file(none).unwrap()).unwrap();
+        assert!(matches!(folder.probe(none), Pulse::Unknown));
+    }
+
+    #[test]
+    fn a_buried_file_is_not_used_by_its_maker() {
+        let (_place, folder) = folder();
+        // Probers that take every file they see, as fast as they can, while files are made.
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        for id in folder.ids() {
+                            if let Pulse::Dead(corpse) = folder.probe(&id) {
+                                corpse.bury();
+                            }
+                        }
+                    }
+                });
+            }
+            let mut made: Vec<Liveness> = Vec::new();
+            for _ in 0..2000 {
+                // Where probers win ten times in a row there is no file, and an error that says so.
+                made.extend(Liveness::begin(folder.clone()));
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(made.len() > 1000, "{}", made.len());
+            for own in &made {
+                assert!(matches!(folder.probe(&own.id), Pulse::Alive), "{}", own.id);
+            }
+        });
+    }
 }

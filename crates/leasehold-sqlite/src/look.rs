@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use leasehold_core::{Identity, Inspection, Name};
 
-use crate::database::Work;
 use crate::error::Failure;
 use crate::liveness::Pulse;
 use crate::table::{Row, boot, identity, read_row, token};
+use crate::work::Work;
 
 /// The processes that one look has probed, and whether they are dead.
 type Probed = HashMap<String, bool>;

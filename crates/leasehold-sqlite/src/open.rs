@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold_core::{ErrorKind, clock};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use rustix::fs::{Access, AtFlags};
+use rustix::fs::{Access, AtFlags, Mode};
 
 use crate::error::Failure;
 use crate::host;
@@ -19,7 +19,10 @@ const APPLICATION: i32 = 0x6c73_6864;
 const VERSION: i32 = 1;
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// How often a locked file is tried again, 1 to 5 ms apart: three seconds in all.
+/// The longest pause between two tries of a locked file: first and last.
+const PAUSE_MIN: Duration = Duration::from_micros(250);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
+/// How often it is tried: three seconds in all.
 const BUSY_TRIES: i32 = 1000;
 /// The same for making it.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -40,6 +43,7 @@ pub(crate) fn open(path: &Path) -> Result<Opened, Failure> {
     let path = resolve(path)?;
     let parent = path.parent().unwrap_or(Path::new("/"));
     host::check_file_system(parent)?;
+    share(&path);
     check_rights(&path, parent)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
@@ -121,11 +125,12 @@ fn check_rights(path: &Path, parent: &Path) -> Result<(), Failure> {
     let may = |path: &Path, access| {
         rustix::fs::accessat(rustix::fs::CWD, path, access, AtFlags::EACCESS).is_ok()
     };
-    let lacking = if path.exists() && !may(path, Access::READ_OK | Access::WRITE_OK) {
-        path
-    } else if !may(parent, Access::WRITE_OK | Access::EXEC_OK) {
-        parent
-    } else {
+    let both = Access::READ_OK | Access::WRITE_OK;
+    let lacking = std::iter::once(path.to_owned())
+        .chain(companions(path))
+        .find(|path| path.exists() && !may(path, both))
+        .or_else(|| (!may(parent, Access::WRITE_OK | Access::EXEC_OK)).then(|| parent.to_owned()));
+    let Some(lacking) = lacking else {
         return Ok(());
     };
     Err(Failure::new(
@@ -133,9 +138,37 @@ fn check_rights(path: &Path, parent: &Path) -> Result<(), Failure> {
         format!(
             "{} can't be written by this process; {}",
             lacking.display(),
-            rights_of(lacking)
+            rights_of(&lacking)
         ),
     ))
+}
+
+/// SQLite's own files beside the database: log and shared memory.
+fn companions(path: &Path) -> impl Iterator<Item = PathBuf> {
+    ["-wal", "-shm"].into_iter().map(|suffix| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    })
+}
+
+/// Gives SQLite's own files the mode and group of the database, where they are ours: a killed process leaves
+/// them behind, and the database may have been opened to others since.
+fn share(path: &Path) {
+    let Ok(database) = fs::metadata(path) else {
+        return;
+    };
+    for companion in companions(path) {
+        // By their names: opening and closing them here would end SQLite's locks on them.
+        if let Ok(found) = fs::metadata(&companion)
+            && found.uid() == rustix::process::geteuid().as_raw()
+            && (found.mode(), found.gid()) != (database.mode(), database.gid())
+        {
+            let group = rustix::fs::Gid::from_raw(database.gid());
+            let _ = rustix::fs::chown(&companion, None, Some(group));
+            let _ = rustix::fs::chmod(&companion, Mode::from_raw_mode(database.mode() & 0o777));
+        }
+    }
 }
 
 /// Whose a file or folder is, and what to do to share it.
@@ -156,9 +189,11 @@ pub(crate) fn rights_of(path: &Path) -> String {
 
 /// Asked by SQLite while another process has the file locked; whether to try again.
 fn wait_for_lock(tries: i32) -> bool {
+    // A commit on a quick disk takes less than a millisecond, one on a slow disk twenty.
+    let most = PAUSE_MAX.min(PAUSE_MIN * (1 << tries.clamp(0, 8)));
     // What the clock shows below a microsecond is jitter enough to keep processes out of step.
-    let jitter = clock::now().boot % 1000;
-    std::thread::sleep(Duration::from_micros(1000 + 4 * jitter));
+    let jitter = u32::try_from(clock::now().boot % 1000).unwrap_or(0);
+    std::thread::sleep(most / 5 + most * 4 / 5 / 1000 * jitter);
     tries < BUSY_TRIES
 }
 
@@ -218,12 +253,14 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), Unprepared> {
 
 /// Whether the file is empty; an error when it is something else than ours.
 fn check_contents(connection: &Connection, path: &Path) -> Result<bool, Unprepared> {
-    let number = |pragma: &str| -> rusqlite::Result<i32> {
-        connection.query_row(pragma, [], |row| row.get(0))
-    };
-    let application = number("PRAGMA application_id")?;
-    let version = number("PRAGMA user_version")?;
-    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    // In one statement, so that a file that another process makes meanwhile is seen before or after that.
+    let (application, version, tables): (i32, i32, i64) = connection.query_row(
+        "SELECT (SELECT application_id FROM pragma_application_id),
+                (SELECT user_version FROM pragma_user_version),
+                (SELECT count(*) FROM sqlite_schema)",
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+    )?;
     if application == APPLICATION {
         if version == VERSION {
             return Ok(false);

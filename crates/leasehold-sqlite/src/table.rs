@@ -6,8 +6,8 @@ use leasehold_core::clock::{self, Moment};
 use leasehold_core::{Holder, Identity, Token};
 use rusqlite::{OptionalExtension, params};
 
-use crate::database::Work;
 use crate::error::Failure;
+use crate::work::Work;
 
 /// One row of `locks`.
 #[derive(Debug)]

@@ -96,3 +96,258 @@ async fn missing_liveness_file_waits_for_the_ttl() {
     .await;
     assert!(Duration::from_nanos(now() - killed) > ttl / 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frozen_first_waiter_is_passed_over_and_waits_on() {
+    let place = Place::new();
+    let client = place.client().await;
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    let mut frozen = Agent::start(&place);
+    frozen.say("acquire a 60000");
+    until(Duration::from_secs(5), async || {
+        client.inspect("a").await.unwrap().waiters.len() == 1
+    })
+    .await;
+    frozen.signal(Signal::STOP);
+    guard.release().await.unwrap();
+    let begun = now();
+    let next = client.lock("a").unwrap().acquire().await.unwrap();
+    let took = Duration::from_nanos(now() - begun);
+    println!("passed over after {took:?}");
+    assert!(took > Duration::from_millis(300), "{took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    // It lost its place, and comes back for another.
+    assert!(client.inspect("a").await.unwrap().waiters.is_empty());
+    frozen.signal(Signal::CONT);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    next.release().await.unwrap();
+    let released = now();
+    assert!(frozen.hear().starts_with("granted a "));
+    let took = Duration::from_nanos(now() - released);
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_probers_of_a_dead_holder_one_gets_the_lock() {
+    let place = Place::new();
+    let backends = [place.backend().await, place.backend().await];
+    for _ in 0..20 {
+        let mut agent = Agent::start(&place);
+        agent.acquire("a", LONG);
+        agent.kill();
+        let mut tries = tokio::task::JoinSet::new();
+        for backend in &backends {
+            let backend = backend.clone();
+            tries.spawn(async move {
+                let mut contender = contend(&backend, "a", LONG, false).await;
+                let attempt = contender.try_acquire().await.unwrap();
+                (contender, matches!(attempt, Attempt::Granted(_)))
+            });
+        }
+        let mut grants = 0;
+        for (mut contender, granted) in tries.join_all().await {
+            if granted {
+                grants += 1;
+                contender.release(Duration::ZERO).await.unwrap();
+            }
+        }
+        // Both, where the first had released by the time the second asked.
+        assert_ne!(grants, 0);
+        assert_eq!(place.live_files(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_process_lets_go_of_all_it_held_and_waited_for() {
+    let place = Place::new();
+    let client = place.client().await;
+    let mut holder = Agent::start(&place);
+    for name in ["a", "b", "c"] {
+        holder.acquire(name, LONG);
+    }
+    let guard = client.lock("d").unwrap().acquire().await.unwrap();
+    holder.say("acquire d 60000");
+    until(Duration::from_secs(5), async || {
+        client.inspect("d").await.unwrap().waiters.len() == 1
+    })
+    .await;
+    let mut next = Agent::start(&place);
+    for name in ["a", "b", "c", "d"] {
+        next.say(&format!("acquire {name} 60000"));
+    }
+    until(Duration::from_secs(5), async || {
+        client.inspect("d").await.unwrap().waiters.len() == 2
+    })
+    .await;
+    holder.kill();
+    for _ in 0..3 {
+        assert!(next.hear().starts_with("granted "));
+    }
+    // The dead one came first in the queue.
+    guard.release().await.unwrap();
+    let released = now();
+    assert!(next.hear().starts_with("granted d "));
+    let took = Duration::from_nanos(now() - released);
+    assert!(took < Duration::from_millis(450), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_waiters_in_three_processes_are_served_in_order() {
+    let place = Place::new();
+    let client = place.client().await;
+    let mut agents = [
+        Agent::start(&place),
+        Agent::start(&place),
+        Agent::start(&place),
+    ];
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    for waiting in 0..8 {
+        agents[waiting % 3].say("acquire a 60000");
+        until(Duration::from_secs(5), async || {
+            client.inspect("a").await.unwrap().waiters.len() == waiting + 1
+        })
+        .await;
+    }
+    guard.release().await.unwrap();
+    let mut last = 0;
+    for turn in 0..8 {
+        let answer = agents[turn % 3].hear();
+        let words: Vec<&str> = answer.split(' ').collect();
+        assert_eq!(words[..2], ["granted", "a"], "turn {turn}");
+        let token: u64 = words[2].parse().unwrap();
+        assert!(last == 0 || token == last + 1, "{token} after {last}");
+        last = token;
+        assert!(
+            agents[turn % 3]
+                .ask("release a")
+                .starts_with("released freed")
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn release_is_noticed_in_another_process_without_polling() {
+    let place = Place::new();
+    let client = place.client().await;
+    let mut agent = Agent::start(&place);
+    let mut took = Vec::new();
+    for _ in 0..20 {
+        let guard = client.lock("a").unwrap().acquire().await.unwrap();
+        agent.say("acquire a 60000");
+        until(Duration::from_secs(5), async || {
+            client.inspect("a").await.unwrap().waiters.len() == 1
+        })
+        .await;
+        let released = now();
+        guard.release().await.unwrap();
+        let answer = agent.hear();
+        let granted: u64 = answer.split(' ').nth(3).unwrap().parse().unwrap();
+        took.push(Duration::from_nanos(granted - released));
+        agent.ask("release a");
+    }
+    took.sort();
+    println!(
+        "release to grant: median {:?}, most {:?}",
+        took[10], took[19]
+    );
+    assert!(took[10] < Duration::from_millis(500), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_holder_in_another_process_is_told_before_its_renewal() {
+    let place = Place::new();
+    let client = place.client().await;
+    let mut agent = Agent::start(&place);
+    agent.acquire("a", LONG);
+    agent.say("lost a");
+    // It hears from its first look by the keeper on.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let broken = now();
+    client.break_hold("a", None).await.unwrap();
+    let answer = agent.hear();
+    assert!(answer.starts_with("lost broken "), "{answer}");
+    let told: u64 = answer.split(' ').nth(2).unwrap().parse().unwrap();
+    let took = Duration::from_nanos(told - broken);
+    println!("break to loss: {took:?}");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_survives_a_kill_in_the_middle_of_writing() {
+    let place = Place::new();
+    let backend = place.backend().await;
+    let mut last = 0;
+    for round in 0..10 {
+        let mut agent = Agent::start(&place);
+        agent.say("spin a");
+        for _ in 0..5 + round * 3 {
+            let token = agent.hear().split(' ').nth(2).unwrap().parse().unwrap();
+            assert!(token > last, "{token} after {last}");
+            last = token;
+        }
+        agent.kill();
+        let mut contender = contend(&backend, "a", LONG, true).await;
+        let token = granted(&mut contender).await.token.get();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        contender.release(Duration::ZERO).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn process_in_another_time_namespace_is_seen_alive_and_seen_dead() {
+    let place = Place::new();
+    let backend = place.backend().await;
+    // A boot clock a day ahead: by it, our times are over, and by ours, its times never are.
+    let mut agent = Agent::start_in(
+        &place,
+        &["--time", "--boottime", "86400", "--monotonic", "86400"],
+        "true",
+    );
+    let mut own = contend(&backend, "ours", LONG, false).await;
+    granted(&mut own).await;
+    assert_eq!(agent.ask("try ours 60000"), "busy");
+    agent.acquire("theirs", LONG);
+    let clocks = place.sql("SELECT count(DISTINCT clock) FROM locks");
+    assert_eq!(
+        clocks.unwrap(),
+        "2",
+        "the agent is in no namespace of its own"
+    );
+    let mut contender = contend(&backend, "theirs", LONG, false).await;
+    common::busy(&mut contender).await;
+    let seen = backend.inspect(&common::name("theirs")).await.unwrap();
+    assert!(seen.holder.is_some());
+    agent.kill();
+    until(Duration::from_secs(5), async || {
+        matches!(contender.try_acquire().await.unwrap(), Attempt::Granted(_))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiter_without_inotify_notices_a_release_all_the_same() {
+    let place = Place::new();
+    let client = place.client().await;
+    // In a user namespace of its own that may have none.
+    let mut agent = Agent::start_in(&place, &[], "echo 0 > /proc/sys/user/max_inotify_instances");
+    let mut took = Vec::new();
+    for _ in 0..10 {
+        let guard = client.lock("a").unwrap().acquire().await.unwrap();
+        agent.say("acquire a 60000");
+        until(Duration::from_secs(5), async || {
+            client.inspect("a").await.unwrap().waiters.len() == 1
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        let released = now();
+        guard.release().await.unwrap();
+        let answer = agent.hear();
+        let granted: u64 = answer.split(' ').nth(3).unwrap().parse().unwrap();
+        took.push(Duration::from_nanos(granted - released));
+        agent.ask("release a");
+    }
+    took.sort();
+    println!("without inotify: median {:?}, most {:?}", took[5], took[9]);
+    assert!(took[5] < Duration::from_millis(300), "{took:?}");
+}

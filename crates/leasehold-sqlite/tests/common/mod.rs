@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -145,7 +146,36 @@ pub(crate) async fn until(most: Duration, mut so: impl AsyncFnMut() -> bool) -> 
 pub(crate) struct Agent {
     child: Child,
     orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    answers: Receiver<String>,
+}
+
+/// Reads what an agent says, on a thread of its own: so that waiting for it can end.
+fn answers_of(out: ChildStdout) -> Receiver<String> {
+    let (said, heard) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(out).lines() {
+            // The harness may have begun a line.
+            if let Ok(line) = line
+                && let Some(at) = line.find(MARK)
+                && said.send(line[at + MARK.len()..].to_owned()).is_err()
+            {
+                return;
+            }
+        }
+    });
+    heard
+}
+
+fn this_program() -> Command {
+    Command::new(std::env::current_exe().unwrap())
+}
+
+fn as_user(user: u32, group: u32) -> Command {
+    let mut command = this_program();
+    if rustix::process::geteuid().is_root() {
+        command.uid(user).gid(group);
+    }
+    command
 }
 
 const STORE: &str = "LEASEHOLD_TEST_STORE";
@@ -154,28 +184,50 @@ const MARK: &str = "answer: ";
 
 impl Agent {
     pub(crate) fn start(place: &Place) -> Self {
-        Self::start_with(place, |_| {})
+        Self::ready(Self::spawn(this_program(), place))
     }
 
-    pub(crate) fn start_with(place: &Place, change: impl FnOnce(&mut Command)) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+    /// In namespaces of its own, as `unshare` names them, in which a shell does something first.
+    pub(crate) fn start_in(place: &Place, namespaces: &[&str], first: &str) -> Self {
+        let mut command = Command::new("unshare");
+        command
+            .args(["--user", "--map-root-user", "--fork", "--kill-child"])
+            .args(namespaces)
+            .args(["sh", "-c", &format!("{first} && exec \"$0\" \"$@\"")])
+            .arg(std::env::current_exe().unwrap());
+        Self::ready(Self::spawn(command, place))
+    }
+
+    /// As another user, where this one may do that.
+    pub(crate) fn start_as(place: &Place, user: u32, group: u32) -> Self {
+        Self::ready(Self::spawn(as_user(user, group), place))
+    }
+
+    /// What an agent says that can't connect.
+    pub(crate) fn refused_as(place: &Place, user: u32, group: u32) -> String {
+        Self::spawn(as_user(user, group), place).hear()
+    }
+
+    fn ready(mut self) -> Self {
+        assert_eq!(self.hear(), "ready");
+        self
+    }
+
+    fn spawn(mut command: Command, place: &Place) -> Self {
         command
             .args(["--exact", "agent", "--nocapture", "--test-threads=1"])
             .env(STORE, place.url())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0);
-        change(&mut command);
         let mut child = command.spawn().unwrap();
         let orders = child.stdin.take().unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        let mut agent = Self {
+        let answers = answers_of(child.stdout.take().unwrap());
+        Self {
             child,
             orders,
             answers,
-        };
-        assert_eq!(agent.hear(), "ready");
-        agent
+        }
     }
 
     pub(crate) fn say(&mut self, order: &str) {
@@ -183,15 +235,9 @@ impl Agent {
     }
 
     pub(crate) fn hear(&mut self) -> String {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            let read = self.answers.read_line(&mut line).unwrap();
-            assert_ne!(read, 0, "the agent is gone");
-            // The harness may have begun a line.
-            if let Some(at) = line.find(MARK) {
-                return line[at + MARK.len()..].trim_end().to_owned();
-            }
+        match self.answers.recv_timeout(LONG / 2) {
+            Ok(answer) => answer,
+            Err(error) => panic!("the agent says nothing: {error}"),
         }
     }
 
@@ -208,6 +254,10 @@ impl Agent {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn kill(mut self) {
@@ -260,17 +310,23 @@ async fn obey(client: &Client, guards: &Guards, words: &[&str]) {
             let guards = guards.clone();
             let name = name.to_owned();
             tokio::spawn(async move {
-                let guard = lock.acquire().await.unwrap();
-                answer(&format!("granted {name} {} {}", guard.token(), now()));
-                guards.lock().unwrap().insert(name, guard);
+                match lock.acquire().await {
+                    Ok(guard) => {
+                        let text = format!("granted {name} {} {}", guard.token(), now());
+                        guards.lock().unwrap().insert(name, guard);
+                        answer(&text);
+                    }
+                    Err(error) => answer(&format!("error {} {error}", error.kind().as_str())),
+                }
             });
         }
         ["try", name, ttl] => {
             let ttl = Duration::from_millis(ttl.parse().unwrap());
             match client.lock(name).unwrap().ttl(ttl).try_acquire().await {
                 Ok(Some(guard)) => {
-                    answer(&format!("granted {name} {} {}", guard.token(), now()));
+                    let text = format!("granted {name} {} {}", guard.token(), now());
                     guards.lock().unwrap().insert(name.to_owned(), guard);
+                    answer(&text);
                 }
                 Ok(None) => answer("busy"),
                 Err(error) => answer(&format!("error {} {error}", error.kind().as_str())),
@@ -280,8 +336,10 @@ async fn obey(client: &Client, guards: &Guards, words: &[&str]) {
         ["release", name] => {
             let guard = guards.lock().unwrap().remove(name).unwrap();
             let begun = now();
-            let outcome = guard.release().await.unwrap();
-            answer(&format!("released {} {begun}", outcome.as_str()));
+            match guard.release().await {
+                Ok(outcome) => answer(&format!("released {} {begun}", outcome.as_str())),
+                Err(error) => answer(&format!("error {} {error}", error.kind().as_str())),
+            }
         }
         // Whether the hold is lost, and why.
         ["lost", name] => {
@@ -304,6 +362,26 @@ async fn obey(client: &Client, guards: &Guards, words: &[&str]) {
                 .unwrap();
             answer(&format!("child {}", child.id()));
         }
+        // Takes one lock after the other until that fails: "full COUNT KIND".
+        ["fill"] => {
+            for count in 0.. {
+                let name = format!("fill/{count}");
+                let note = "x".repeat(200);
+                let lock = client.lock(&name).unwrap().note(note).ttl(LONG * 60);
+                match lock.try_acquire().await {
+                    Ok(guard) => drop(guards.lock().unwrap().insert(name, guard.unwrap())),
+                    Err(error) => {
+                        return answer(&format!("full {count} {}", error.kind().as_str()));
+                    }
+                }
+            }
+        }
+        // Takes and releases the lock for ever: "granted NAME TOKEN BOOTTIME" each time.
+        ["spin", name] => loop {
+            let guard = client.lock(name).unwrap().acquire().await.unwrap();
+            answer(&format!("granted {name} {} {}", guard.token(), now()));
+            guard.release().await.unwrap();
+        },
         ["list"] => match client.list("").await {
             Ok(found) => answer(&format!("list {}", found.len())),
             Err(error) => answer(&format!("error {} {error}", error.kind().as_str())),

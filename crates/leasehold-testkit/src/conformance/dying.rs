@@ -93,7 +93,7 @@ pub(super) async fn process_stopped_at_any_moment_frees_the_lock_or_is_an_outage
         let mut worker = bench.worker().await?;
         worker.tell(&Order::Crowd(Crowd {
             name: "moment".into(),
-            tasks: 3,
+            tasks: 2,
             terms: Terms::renewed(ttl),
             waits: vec![Wait::No, Wait::Forever],
             holds: u32::MAX,
@@ -108,7 +108,8 @@ pub(super) async fn process_stopped_at_any_moment_frees_the_lock_or_is_an_outage
             .await?;
         tokio::time::sleep(up_to(Duration::from_millis(30))).await;
         worker.stop()?;
-        let wait = ttl + SLACK;
+        // Besides its hold it may have a place in the queue, which is passed over later.
+        let wait = ttl + SLACK * 2;
         let since = boot();
         let got = lock.acquire_within(wait).await;
         assert!(elapsed(since) < wait + SLACK, "{:?}", elapsed(since));

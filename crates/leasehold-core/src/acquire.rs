@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::backend::{Attempt, Busy, Contender, Grant, Release};
 use crate::client::Store;
-use crate::clock;
+use crate::clock::{self, Moment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::hold::{Hold, Parts};
@@ -19,6 +19,8 @@ use crate::random::jitter;
 const TRY_MAX: Duration = Duration::from_secs(5);
 /// How long a waiter goes without looking where the store doesn't say.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long a try may have gone unanswered for the answer before it to be believed.
+const FRESH: Duration = Duration::from_secs(1);
 /// How many grants in a row may arrive after their time before a try gives up.
 const LATE_MAX: u32 = 3;
 
@@ -35,6 +37,7 @@ pub(crate) async fn acquire(lock: &Lock, wait: Wait) -> Result<Option<Guard>> {
         lock,
         waits: !matches!(wait, Wait::No | Wait::AtMost(Duration::ZERO)),
         answered: false,
+        asked: None,
         failure: None,
     };
     let outcome = match wait {
@@ -43,7 +46,7 @@ pub(crate) async fn acquire(lock: &Lock, wait: Wait) -> Result<Option<Guard>> {
             // Only a store that answers can be said to be busy.
             Err(_) => match run.failure.take() {
                 Some(error) => Err(error),
-                None if run.answered => Ok(None),
+                None if run.answered && !run.is_stuck() => Ok(None),
                 None => Err(Error::new(
                     ErrorKind::Unavailable,
                     format!("the store gave no answer within {most:?}"),
@@ -60,11 +63,19 @@ struct Run<'a> {
     waits: bool,
     /// The store has answered at least once.
     answered: bool,
+    /// When it was asked what it has not answered yet.
+    asked: Option<Moment>,
     /// What went wrong since its last answer.
     failure: Option<Error>,
 }
 
 impl Run<'_> {
+    /// Whether the store has stopped to answer.
+    fn is_stuck(&self) -> bool {
+        self.asked
+            .is_some_and(|asked| clock::now().since(asked).steady >= FRESH)
+    }
+
     async fn acquire(&mut self) -> Result<Option<Guard>> {
         self.lock.check()?;
         let inbox = keeper::inbox()?;
@@ -98,7 +109,10 @@ impl Run<'_> {
         let contender = within(TRY_MAX, store.backend.contend(claim)).await?;
         let mut armed = Armed::new(store.clone(), inbox.clone(), contender, self.lock.ttl);
         loop {
-            match within(TRY_MAX, armed.contender()?.try_acquire()).await {
+            self.asked = Some(clock::now());
+            let answer = within(TRY_MAX, armed.contender()?.try_acquire()).await;
+            self.asked = None;
+            match answer {
                 Ok(Attempt::Granted(grant)) => {
                     self.answered = true;
                     let guard = armed.hold(self.lock, &grant);

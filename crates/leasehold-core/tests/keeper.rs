@@ -318,6 +318,19 @@ async fn a_store_that_never_answered_is_an_error_and_not_busy() {
 }
 
 #[tokio::test]
+async fn a_store_that_answered_once_and_then_hung_is_an_error_and_not_busy() {
+    let (store, client) = store();
+    let _holder = client.lock("a").unwrap().ttl(LONG).acquire().await.unwrap();
+    let lock = client.lock("a").unwrap().ttl(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire_within(Duration::from_secs(3)).await });
+    until("waiting", || store.tries.load(Ordering::SeqCst) >= 2).await;
+    store.script(|script| script.try_acquire = Answer::HangAfter);
+    store.tell();
+    let error = soon(waiter).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test]
 async fn an_unconfirmed_release_is_said_and_goes_on_in_the_background() {
     let (store, client) = store();
     let guard = client.lock("a").unwrap().ttl(LONG).acquire().await.unwrap();

@@ -112,7 +112,9 @@ fn cases(store: &'static dyn TestStore) -> Vec<Trial> {
             blocked_acquire_gets_the_lock_after_its_release,
             every_waiter_of_4_processes_is_woken,
             no_wake_up_is_lost_between_look_and_wait,
+            no_wake_up_is_lost_on_a_busy_runtime,
             waiters_are_served_in_order_where_promised,
+            nobody_overtakes_a_waiter_where_order_is_promised,
         }
         tokens {
             rise_over_release_and_drop,

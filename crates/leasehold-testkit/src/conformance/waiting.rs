@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold::{Guard, Lock, Release};
+use tokio::sync::mpsc;
 
 use super::{Bench, LONG, Outcome, SLACK, assert_busy, take};
 use crate::history::{self, Verdict};
@@ -135,6 +136,51 @@ pub(super) async fn no_wake_up_is_lost_between_look_and_wait(bench: Bench) -> Ou
     Ok(())
 }
 
+/// The waiter's runtime is blocked most of the time, so that the release comes when its place in the queue can
+/// be seen and it doesn't wait yet.
+pub(super) async fn no_wake_up_is_lost_on_a_busy_runtime(bench: Bench) -> Outcome {
+    let lock = bench.lock("busy")?;
+    let (go, mut rounds) = mpsc::unbounded_channel();
+    let (granted, mut grants) = mpsc::unbounded_channel();
+    let url = bench.url.clone();
+    let waiter = std::thread::spawn(move || -> Outcome {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(async {
+            let lock = leasehold::connect(&url).await?.lock("busy")?.ttl(LONG);
+            let hog = tokio::spawn(async {
+                loop {
+                    std::thread::sleep(Duration::from_millis(20));
+                    tokio::task::yield_now().await;
+                }
+            });
+            while let Some(()) = rounds.recv().await {
+                let guard = lock.acquire().await?;
+                granted.send(boot())?;
+                guard.release().await?;
+            }
+            hog.abort();
+            Ok(())
+        })
+    });
+    let mut gaps = Vec::new();
+    for _ in 0..20 {
+        // The waiter's own release may still be on its way.
+        let ours = lock.acquire().await?;
+        go.send(())?;
+        bench.queued("busy", 1).await?;
+        assert_eq!(ours.release().await?, Release::Freed);
+        let since = boot();
+        let at = grants.recv().await.ok_or("the waiter gave up")?;
+        gaps.push(Duration::from_nanos(at.saturating_sub(since)));
+    }
+    drop(go);
+    tokio::task::block_in_place(|| waiter.join()).map_err(|_| "the waiter panicked")??;
+    assert_gaps(&bench, gaps);
+    Ok(())
+}
+
 /// Asserts that whoever waited got the lock soon after it was free.
 fn assert_prompt(bench: &Bench, holds: &[CrowdHold]) {
     let mut by_grant = holds.to_vec();
@@ -186,6 +232,34 @@ pub(super) async fn waiters_are_served_in_order_where_promised(bench: Bench) -> 
         // Were another one served first, this would wait for ever: nobody else gives back.
         assert!(worker.granted(hold).await?.is_some());
         assert_eq!(worker.release(hold).await?, "freed");
+    }
+    Ok(())
+}
+
+pub(super) async fn nobody_overtakes_a_waiter_where_order_is_promised(bench: Bench) -> Outcome {
+    let lock = bench.lock("overtaken")?;
+    let mut worker = bench.worker().await?;
+    for _ in 0..10 {
+        let guard = take(&lock).await?;
+        let first = worker.acquiring("overtaken", Terms::renewed(LONG), Wait::Forever)?;
+        bench.queued("overtaken", 1).await?;
+        assert_eq!(guard.release().await?, Release::Freed);
+        // The lock is free for a moment, and somebody else waits for it already.
+        let newcomer = tokio::spawn({
+            let lock = lock.clone();
+            async move {
+                let guard = lock.acquire().await?;
+                let token = guard.token().get();
+                guard.release().await.map(|_| token)
+            }
+        });
+        let token = worker.granted(first).await?.ok_or("a wait ended")?;
+        assert_eq!(worker.release(first).await?, "freed");
+        let newcomers = newcomer.await??;
+        assert!(
+            newcomers > token || !bench.can.ordered,
+            "overtaken: {newcomers} before {token}"
+        );
     }
     Ok(())
 }

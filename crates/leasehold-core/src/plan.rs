@@ -244,4 +244,6 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 #[cfg(test)]
+mod drift;
+#[cfg(test)]
 mod tests;

@@ -1,6 +1,5 @@
 //! A store that does what a test tells it: answers late, not at all, or with a panic. Real stores do these
 //! things too, but not on command.
-#![allow(clippy::unwrap_used)] // a test may
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -94,7 +94,7 @@ impl Stop {
             lost,
         } = look;
         // What the guardian was told for now it has done, also while this process stood still.
-        let overslept = now >= self.order.term_at;
+        let is_told = now >= self.order.term_at;
         let deadline = now.saturating_add(nanos(remaining));
         self.gone_by = self.gone_by.max(deadline.saturating_sub(self.lead));
         let is_late = now >= self.gone_by;
@@ -104,10 +104,9 @@ impl Stop {
             Some(_) if !is_late => grace,
             _ => self.gone_by,
         };
-        if self.why.is_some() {
-            self.order.kill_at = self.order.kill_at.min(bound.max(now));
-        } else if overslept {
-            self.why = Some(Why::Lost);
+        if is_told {
+            // Being stopped already, it is stopped no later for what came since.
+            self.why.get_or_insert(Why::Lost);
             self.order.kill_at = self.order.kill_at.min(bound.max(now));
         } else if lost.is_some() || is_late || (!self.ended && grace >= self.gone_by) {
             self.begin(Why::Lost, now, bound);

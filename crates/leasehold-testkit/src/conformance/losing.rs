@@ -180,7 +180,7 @@ async fn assert_wakes_knowing(worker: &mut Worker, hold: u64, granted: u64) -> O
 }
 
 pub(super) async fn holder_that_blocks_its_runtime_keeps_the_lock(bench: Bench) -> Outcome {
-    let ttl = bench.ttl(1500);
+    let ttl = bench.ttl(3000);
     let lock = bench.on("blocking", Terms::renewed(ttl))?;
     let url = bench.url.clone();
     let holder = std::thread::spawn(move || -> Outcome<(bool, Release)> {
@@ -211,7 +211,7 @@ pub(super) async fn holder_that_blocks_its_runtime_keeps_the_lock(bench: Bench) 
 }
 
 pub(super) async fn renewed_hold_outlives_its_ttl(bench: Bench) -> Outcome {
-    let ttl = bench.ttl(1500);
+    let ttl = bench.ttl(3000);
     let lock = bench.on("renewed", Terms::renewed(ttl))?;
     let guard = take(&lock).await?;
     let since = boot();

@@ -76,7 +76,13 @@ impl Work {
                 Verdict::Take { place, ahead } => {
                     return self.grant(ask, place, ahead).map(Ok);
                 }
-                Verdict::Extend(token) => return self.extend(ask, token).map(Ok),
+                // Asked again by the holder: the hold counts from this try on, so it must last from this try
+                // on. Where its time is over by now, it is judged anew.
+                Verdict::Extend(token) => {
+                    if self.prolong(ask.name.as_str(), &ask.owner, ask.ttl)? {
+                        return Ok(Ok(rising(token)?));
+                    }
+                }
                 Verdict::Queue => {
                     // Before the place can be seen: who sees it, rings.
                     self.listen();
@@ -216,12 +222,6 @@ impl Work {
                 params![name, place.unwrap_or(i64::MAX)],
             )?;
         }
-        rising(token)
-    }
-
-    /// Asked again by the holder: the hold counts from this try on, so it lasts from this try on.
-    fn extend(&self, ask: &Ask, token: i64) -> Result<Token, Failure> {
-        self.prolong(ask.name.as_str(), &ask.owner, ask.ttl)?;
         rising(token)
     }
 }

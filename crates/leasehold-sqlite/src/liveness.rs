@@ -331,12 +331,12 @@ mod tests {
                 });
             }
             let mut made: Vec<Liveness> = Vec::new();
-            for _ in 0..2000 {
+            for _ in 0..500 {
                 // Where probers win ten times in a row there is no file, and an error that says so.
                 made.extend(Liveness::begin(folder.clone()));
             }
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert!(made.len() > 1000, "{}", made.len());
+            assert!(made.len() > 250, "{}", made.len());
             for own in &made {
                 assert!(matches!(folder.probe(&own.id), Pulse::Alive), "{}", own.id);
             }

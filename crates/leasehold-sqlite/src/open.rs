@@ -1,11 +1,13 @@
 //! Opens the file: checks what it is, makes it where there is none, and sets what the promises hang on.
 
+use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold_core::{ErrorKind, clock};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::{Access, AtFlags, Mode};
 
@@ -22,9 +24,7 @@ const SCHEMA: &str = include_str!("schema.sql");
 /// The longest pause between two tries of a locked file: first and last.
 const PAUSE_MIN: Duration = Duration::from_micros(250);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
-/// How often it is tried: three seconds in all.
-const BUSY_TRIES: i32 = 1000;
-/// The same for making it.
+/// How long it is tried.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Statements kept prepared: more than there are.
@@ -57,13 +57,16 @@ pub(crate) fn open(path: &Path) -> Result<Opened, Failure> {
         }
     })?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // The log stays when the last process ends: emptying it then and making it anew costs a job that runs under one
+    // lock four of its six waits for the disk. It is emptied when it is long.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.busy_handler(Some(wait_for_lock))?;
     let begun = clock::now();
     // Making a file and changing its journal mode don't ask the busy handler everywhere.
     while let Err(unprepared) = prepare(&connection, &path) {
         match unprepared {
             Unprepared::Busy(_) if clock::now().since(begun).steady < PATIENCE => {
-                wait_for_lock(0);
+                std::thread::sleep(PAUSE_MAX);
             }
             Unprepared::Busy(failure) | Unprepared::For(failure) => return Err(failure),
         }
@@ -187,14 +190,23 @@ pub(crate) fn rights_of(path: &Path) -> String {
     )
 }
 
+thread_local! {
+    /// When this thread began to wait for another process, on the boot clock.
+    static WAITING_SINCE: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Asked by SQLite while another process has the file locked; whether to try again.
 fn wait_for_lock(tries: i32) -> bool {
+    let now = clock::now().boot;
+    if tries == 0 {
+        WAITING_SINCE.set(now);
+    }
     // A commit on a quick disk takes less than a millisecond, one on a slow disk twenty.
     let most = PAUSE_MAX.min(PAUSE_MIN * (1 << tries.clamp(0, 8)));
     // What the clock shows below a microsecond is jitter enough to keep processes out of step.
-    let jitter = u32::try_from(clock::now().boot % 1000).unwrap_or(0);
+    let jitter = u32::try_from(now % 1000).unwrap_or(0);
     std::thread::sleep(most / 5 + most * 4 / 5 / 1000 * jitter);
-    tries < BUSY_TRIES
+    Duration::from_nanos(now - WAITING_SINCE.get()) < PATIENCE
 }
 
 enum Unprepared {

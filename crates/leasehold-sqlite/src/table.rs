@@ -162,13 +162,13 @@ impl Work {
              WHERE live = ?1 RETURNING name",
             params![live, self.clock, boot()],
         )?;
-        names.append(&mut self.clear_waiters(live)?);
-        self.execute("DELETE FROM notices WHERE live = ?1", [live])?;
+        names.append(&mut self.stop_expecting(live)?);
         Ok(names)
     }
 
-    /// Takes all places of a process out of the queues; the names of the locks.
-    pub(crate) fn clear_waiters(&self, live: &str) -> Result<Vec<String>, Failure> {
+    /// Takes a process out of all queues and forgets what it is to be told; the names of the locks.
+    pub(crate) fn stop_expecting(&self, live: &str) -> Result<Vec<String>, Failure> {
+        self.execute("DELETE FROM notices WHERE live = ?1", [live])?;
         self.strings("DELETE FROM waiters WHERE live = ?1 RETURNING name", [live])
     }
 
@@ -182,10 +182,11 @@ impl Work {
         )
     }
 
-    /// Whether this process has a place in any queue.
-    pub(crate) fn is_waiting(&self, live: &str) -> Result<bool, Failure> {
+    /// Whether this process has a place in any queue or was told of a loss.
+    pub(crate) fn is_expected(&self, live: &str) -> Result<bool, Failure> {
         self.exists(
-            "SELECT EXISTS (SELECT 1 FROM waiters WHERE live = ?1)",
+            "SELECT EXISTS (SELECT 1 FROM waiters WHERE live = ?1)
+                 OR EXISTS (SELECT 1 FROM notices WHERE live = ?1)",
             live,
         )
     }

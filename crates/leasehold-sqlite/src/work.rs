@@ -278,9 +278,9 @@ impl Work {
 
     fn leave_queues(&mut self) -> Result<(), Failure> {
         let id = self.live.id.clone();
-        if self.is_waiting(&id)? {
+        if self.is_expected(&id)? {
             self.begin()?;
-            for name in self.clear_waiters(&id)? {
+            for name in self.stop_expecting(&id)? {
                 self.has_changed(&name);
             }
         }

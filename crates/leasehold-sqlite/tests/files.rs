@@ -107,10 +107,38 @@ async fn a_file_removed_in_use_grants_and_renews_nothing_any_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commits_wait_for_the_disk() {
+async fn a_process_stopped_in_the_middle_of_a_write_is_an_error_and_not_a_hang() {
     let place = Place::new();
-    let _backend = place.backend().await;
-    assert_eq!(place.sql("PRAGMA journal_mode").unwrap(), "wal");
+    let backend = place.backend().await;
+    let mut holder = contend(&backend, "a", LONG, false).await;
+    granted(&mut holder).await;
+    // What such a process leaves: the lock of a transaction.
+    let stopped = rusqlite::Connection::open(place.file()).unwrap();
+    stopped.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let begun = common::now();
+    let mut waiting = tokio::task::JoinSet::new();
+    for lock in ["b", "c", "d"] {
+        let backend = backend.clone();
+        waiting.spawn(async move {
+            let mut contender = contend(&backend, lock, LONG, false).await;
+            contender.try_acquire().await.unwrap_err()
+        });
+    }
+    // Those who came together wait together, not one after the other.
+    for error in waiting.join_all().await {
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(
+            error.to_string().contains("stopped in the middle"),
+            "{error}"
+        );
+    }
+    let took = Duration::from_nanos(common::now() - begun);
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    // Reading goes on, and writing once the other has.
+    assert_eq!(backend.list("").await.unwrap().len(), 1);
+    stopped.execute_batch("ROLLBACK").unwrap();
+    let mut contender = contend(&backend, "b", LONG, false).await;
+    granted(&mut contender).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,6 +194,22 @@ fn a_full_disk_leaves_no_half_state_and_what_there_is_can_be_used() {
 }
 
 #[test]
+fn an_empty_file_made_for_a_group_serves_whoever_comes_first() {
+    let place = Place::new();
+    std::fs::write(place.file(), "").unwrap();
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(place.folder(), None, Some(61_000)).unwrap();
+        std::fs::set_permissions(place.folder(), PermissionsExt::from_mode(0o2770)).unwrap();
+        std::os::unix::fs::chown(place.file(), None, Some(61_000)).unwrap();
+    }
+    std::fs::set_permissions(place.file(), PermissionsExt::from_mode(0o660)).unwrap();
+    for user in [61_001, 61_002, 61_001] {
+        let mut agent = Agent::start_as(&place, user, 61_000);
+        agent.acquire("a", LONG);
+    }
+}
+
+#[test]
 fn users_of_one_group_share_a_store_and_others_are_told_what_to_do() {
     let place = Place::new();
     let (one, two, other) = (61_001, 61_002, 61_003);
@@ -211,9 +255,13 @@ fn users_of_one_group_share_a_store_and_others_are_told_what_to_do() {
     }
 }
 
+const GONE: &str = "fedcba98765432100123456789abcdef";
+
 /// Makes a lock's row one of another boot whose holder left no liveness file.
 fn age(place: &Place) {
-    place.sql("UPDATE locks SET clock = 'another boot/1', live = 'fedcba98765432100123456789abcdef', ends = ends * 1000");
+    place.sql(&format!(
+        "UPDATE locks SET clock = 'another boot/1', live = '{GONE}', ends = ends * 1000"
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -244,6 +292,19 @@ async fn hold_of_another_boot_ends_once_seen_unchanged_for_its_ttl() {
     let took = Duration::from_nanos(common::now() - begun);
     assert!(took >= ttl, "{took:?}");
     assert!(took < ttl + Duration::from_secs(3), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hold_of_another_boot_is_free_at_once_where_its_process_left_its_file() {
+    let place = Place::new();
+    let backend = place.backend().await;
+    let mut holder = contend(&backend, "a", LONG, false).await;
+    granted(&mut holder).await;
+    age(&place);
+    std::fs::write(place.live().join(GONE), "").unwrap();
+    let mut contender = contend(&backend, "a", LONG, false).await;
+    granted(&mut contender).await;
+    assert!(!place.live().join(GONE).exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]

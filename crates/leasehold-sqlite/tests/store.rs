@@ -66,6 +66,20 @@ async fn release_after_a_dropped_try_leaves_nothing() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn release_nobody_waits_for_is_done_all_the_same() {
+    let place = Place::new();
+    let backend = place.backend().await;
+    for _ in 0..50 {
+        let mut holder = contend(&backend, "a", LONG, false).await;
+        granted(&mut holder).await;
+        send_and_drop(holder.release(Duration::ZERO));
+        drop(holder);
+        let seen = backend.inspect(&name("a")).await.unwrap();
+        assert!(seen.holder.is_none(), "{seen:?}");
+    }
+}
+
 /// Polls once, which sends, and doesn't wait for the answer.
 fn send_and_drop<T>(future: impl Future<Output = T>) {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

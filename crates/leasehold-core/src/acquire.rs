@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Attempt, Busy, Contender, Grant, Release};
+use crate::claim::Owner;
 use crate::client::Store;
 use crate::clock::{self, Moment};
 use crate::error::{Error, ErrorKind, Result};
@@ -106,6 +107,7 @@ impl Run<'_> {
     async fn attempt(&mut self, inbox: &Arc<Inbox>, failures: &mut u32) -> Result<Option<Outcome>> {
         let store = &self.lock.store;
         let claim = self.lock.claim(self.waits)?;
+        let owner = claim.owner;
         let contender = within(TRY_MAX, store.backend.contend(claim)).await?;
         let mut armed = Armed::new(store.clone(), inbox.clone(), contender, self.lock.ttl);
         loop {
@@ -115,7 +117,7 @@ impl Run<'_> {
             match answer {
                 Ok(Attempt::Granted(grant)) => {
                     self.answered = true;
-                    let guard = armed.hold(self.lock, &grant);
+                    let guard = armed.hold(self.lock, owner, &grant);
                     return Ok(Some(guard.map_or(Outcome::Late, Outcome::Guard)));
                 }
                 Ok(Attempt::Busy(_)) if !self.waits => {
@@ -190,13 +192,13 @@ impl Armed {
         }
     }
 
-    /// A hold's contender, to be released.
-    pub(crate) fn release_of(hold: &Hold, contender: Box<dyn Contender>) -> Self {
+    /// A hold's contender, to be released after `keep`.
+    pub(crate) fn release_of(hold: &Hold, contender: Box<dyn Contender>, keep: Duration) -> Self {
         Self {
             store: hold.store.clone(),
             inbox: hold.inbox.clone(),
             contender: Some(contender),
-            keep: hold.keep(),
+            keep,
             ttl: hold.ttl,
         }
     }
@@ -216,7 +218,7 @@ impl Armed {
     }
 
     /// Makes a guard of a grant, unless its time is over already.
-    fn hold(&mut self, lock: &Lock, grant: &Grant) -> Option<Guard> {
+    fn hold(&mut self, lock: &Lock, owner: Owner, grant: &Grant) -> Option<Guard> {
         let plan = Plan::new(
             grant,
             lock.ttl,
@@ -231,6 +233,7 @@ impl Armed {
         let parts = Parts {
             id: self.inbox.next_id(),
             name: lock.name.clone(),
+            owner,
             token: grant.token,
             store: self.store.clone(),
             inbox: self.inbox.clone(),

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::claim::{Claim, Token};
+use crate::claim::{Claim, Owner, Token};
 use crate::clock::Moment;
 use crate::error::Result;
 use crate::holder::Holder;
@@ -77,6 +77,19 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// When the claim asks for what the store can't do, or no connection can be had.
     async fn contend(&self, claim: Claim) -> Result<Box<dyn Contender>>;
 
+    /// A hold that `owner` has, perhaps taken by another process, to be renewed or released. Sends nothing; only
+    /// for a store with [`detached`](Capabilities::detached) holds.
+    ///
+    /// # Errors
+    /// `Unsupported` for a store without.
+    async fn resume(&self, name: Name, owner: Owner) -> Result<Box<dyn Contender>>;
+
+    /// What of this server's settings makes its locks less safe than its README says.
+    ///
+    /// # Errors
+    /// When the store gives no answer.
+    async fn check(&self) -> Result<Vec<Finding>>;
+
     /// Who holds a lock and who waits for it. Changes nothing.
     ///
     /// # Errors
@@ -103,6 +116,40 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
     /// Ends connections in good order. Holds still there end by their TTL.
     async fn close(&self);
+}
+
+/// One thing looked at by [`Backend::check`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How it is.
+    pub verdict: Verdict,
+    /// What was looked at and what was found, for example `maxmemory-policy is allkeys-lru`.
+    pub what: String,
+    /// What that means and what to change; empty where nothing is to be done.
+    pub advice: String,
+}
+
+/// How a setting is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// Locks hold, but less than they could, or it couldn't be found out.
+    Warning,
+    /// Locks may be lost while they are held.
+    Bad,
+}
+
+impl Verdict {
+    /// The verdict in one lower-case word, as JSON has it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Warning => "warning",
+            Self::Bad => "bad",
+        }
+    }
 }
 
 /// One acquisition, from the first try to the release, with all that takes: a place in a queue, a node, a
@@ -134,7 +181,8 @@ pub trait Contender: Debug + Send {
     async fn renew(&mut self, ttl: Duration) -> Result<Renewal>;
 
     /// Ends the attempt or the hold. Idempotent: while queued, while held, after an unknown outcome. With
-    /// `keep` not zero, the hold stays that much longer, by time alone, and nobody has to renew it.
+    /// `keep` not zero, the hold stays that much longer, by time alone, and nobody has to renew it; its owner can
+    /// still [`resume`](Backend::resume) it.
     ///
     /// # Errors
     /// When there is no definite answer: call again.

@@ -46,6 +46,26 @@ impl Owner {
     }
 }
 
+impl FromStr for Owner {
+    type Err = Error;
+
+    /// Reads what [`to_hex`](Owner::to_hex) writes. The error doesn't repeat the text.
+    fn from_str(text: &str) -> Result<Self> {
+        let invalid = || {
+            Error::new(
+                ErrorKind::Invalid,
+                "not an owner: 32 lower-case hexadecimal digits",
+            )
+        };
+        let lower = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if text.len() != 32 || !text.bytes().all(lower) {
+            return Err(invalid());
+        }
+        let bits = u128::from_str_radix(text, 16).map_err(|_| invalid())?;
+        Ok(Self(bits.to_be_bytes()))
+    }
+}
+
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Enough to tell two apart in a log, too little to release with.
@@ -148,5 +168,24 @@ mod tests {
         let owner = Owner::random().unwrap();
         assert_eq!(owner.to_hex().len(), 32);
         assert!(!format!("{owner:?}").contains(&owner.to_hex()[4..]));
+    }
+
+    #[test]
+    fn an_owner_is_read_strictly() {
+        let owner = Owner::random().unwrap();
+        assert_eq!(owner.to_hex().parse::<Owner>().unwrap(), owner);
+        for text in [
+            "",
+            "+0000000000000000000000000000000",
+            &"G".repeat(32),
+            &"A".repeat(32),
+            &"a".repeat(33),
+        ] {
+            let error = text.parse::<Owner>().unwrap_err();
+            assert!(
+                text.is_empty() || !error.to_string().contains(text),
+                "{error}"
+            );
+        }
     }
 }

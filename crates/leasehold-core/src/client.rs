@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Backend, BackendInfo, Broken, Contender};
-use crate::claim::Token;
+use crate::backend::{Backend, BackendInfo, Broken, Contender, Finding};
+use crate::claim::{Owner, Token};
+use crate::detached::Resumed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Held;
 use crate::holder::Inspection;
@@ -65,6 +66,21 @@ impl Store {
             .during(operation)
             .named(self.without_prefix(name))
             .on(&self.backend.info().url)
+    }
+
+    /// Refuses a TTL that the store can't do.
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        let bounds = self.backend.info().capabilities;
+        if ttl >= bounds.ttl_min && ttl <= bounds.ttl_max {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "a TTL of {ttl:?} is out of bounds; this store takes {:?} to {:?}",
+                bounds.ttl_min, bounds.ttl_max
+            ),
+        ))
     }
 
     fn without_prefix<'a>(&self, name: &'a Name) -> &'a str {
@@ -207,6 +223,33 @@ impl Client {
             .break_hold(&name, token)
             .await
             .map_err(|error| self.store.explain(error, "break", &name))
+    }
+
+    /// A hold taken elsewhere and [detached](crate::Guard::detach), to be extended or released.
+    ///
+    /// # Errors
+    /// When the name is not valid, and `Unsupported` for a store without detached holds.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is sent.
+    pub async fn resume(&self, name: &str, owner: Owner) -> Result<Resumed> {
+        let name = self.name(name)?;
+        let contender = self.store.backend.resume(name.clone(), owner).await;
+        contender
+            .map(|contender| Resumed::new(self.store.clone(), name.clone(), contender))
+            .map_err(|error| self.store.explain(error, "resume", &name))
+    }
+
+    /// What of this server's settings makes its locks less safe than its README says.
+    ///
+    /// # Errors
+    /// When the store gives no answer.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is changed.
+    pub async fn check(&self) -> Result<Vec<Finding>> {
+        let findings = self.store.backend.check().await;
+        findings.map_err(|error| error.during("check").on(&self.store.backend.info().url))
     }
 
     /// What the store is and can do.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::acquire::Armed;
 use crate::backend::{LossReason, Release, Renewal};
 use crate::claim::Token;
+use crate::detached::Detached;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
 use crate::keeper::within;
@@ -100,16 +101,7 @@ impl Guard {
     /// on it.
     pub async fn extend(&self, ttl: Duration) -> Result<()> {
         let explain = |error| self.hold.store.explain(error, "extend", &self.hold.name);
-        let bounds = self.hold.store.backend.info().capabilities;
-        if ttl < bounds.ttl_min || ttl > bounds.ttl_max {
-            return Err(explain(Error::new(
-                ErrorKind::Invalid,
-                format!(
-                    "a TTL of {ttl:?} is out of bounds; this store takes {:?} to {:?}",
-                    bounds.ttl_min, bounds.ttl_max
-                ),
-            )));
-        }
+        self.hold.store.check_ttl(ttl).map_err(explain)?;
         let renewal = match self.hold.borrow_when_back().await {
             Some(mut borrowed) => {
                 let patience = (self.hold.ttl / 3).max(Duration::from_secs(1));
@@ -164,6 +156,45 @@ impl Guard {
     /// # Cancel safety
     /// Dropped before its end, the release goes on in the background.
     pub async fn release(mut self) -> Result<Release> {
+        let keep = self.hold.keep();
+        self.give_up(keep)
+            .await
+            .map_err(|error| self.hold.store.explain(error, "release", &self.hold.name))
+    }
+
+    /// Lets go of the hold without giving it back: it lasts `ttl` from now and ends by time alone, whatever becomes
+    /// of this process. Whoever knows its owner can extend or release it with
+    /// [`Client::resume`](crate::Client::resume).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] when the lock is no longer held, `Unsupported` for a store without
+    /// [`detached`](crate::backend::Capabilities::detached) holds; without an answer the lock ends by its TTL.
+    ///
+    /// # Cancel safety
+    /// Dropped before its end, the hold ends by time alone, and nobody knows its owner.
+    pub async fn detach(mut self, ttl: Duration) -> Result<Detached> {
+        let hold = self.hold.clone();
+        let explain = |error| hold.store.explain(error, "detach", &hold.name);
+        if !hold.store.backend.info().capabilities.detached {
+            return Err(explain(Error::new(
+                ErrorKind::Unsupported,
+                "this store's holds end with the process that has them; use a guard, or the command's run",
+            )));
+        }
+        hold.store.check_ttl(ttl).map_err(explain)?;
+        match self.give_up(ttl).await.map_err(explain)? {
+            Release::Freed => Ok(Detached {
+                name: hold.name.clone(),
+                owner: hold.owner,
+                token: hold.token,
+            }),
+            Release::Expired => Err(explain(lost(LossReason::Expired))),
+            Release::Another => Err(explain(lost(LossReason::Stolen))),
+        }
+    }
+
+    /// Ends renewals, then the hold after `keep`.
+    async fn give_up(&mut self, keep: Duration) -> Result<Release> {
         self.hold.end();
         let Some(contender) = self
             .hold
@@ -174,10 +205,9 @@ impl Guard {
             return Ok(Release::Expired);
         };
         self.released = true;
-        Armed::release_of(&self.hold, contender)
+        Armed::release_of(&self.hold, contender, keep)
             .release()
             .await
-            .map_err(|error| self.hold.store.explain(error, "release", &self.hold.name))
     }
 }
 
@@ -192,7 +222,7 @@ impl Drop for Guard {
         }
         self.hold.end();
         if let Some(contender) = self.hold.abandon() {
-            drop(Armed::release_of(&self.hold, contender));
+            drop(Armed::release_of(&self.hold, contender, self.hold.keep()));
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::backend::{Contender, LossReason, Renewal};
-use crate::claim::Token;
+use crate::claim::{Owner, Token};
 use crate::client::Store;
 use crate::clock::{self, Moment};
 use crate::error::Result;
@@ -24,6 +24,7 @@ use crate::random::jitter;
 pub(crate) struct Hold {
     pub(crate) id: u64,
     pub(crate) name: Name,
+    pub(crate) owner: Owner,
     pub(crate) token: Token,
     pub(crate) store: Arc<Store>,
     pub(crate) inbox: Arc<Inbox>,
@@ -55,6 +56,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Parts {
     pub(crate) id: u64,
     pub(crate) name: Name,
+    pub(crate) owner: Owner,
     pub(crate) token: Token,
     pub(crate) store: Arc<Store>,
     pub(crate) inbox: Arc<Inbox>,
@@ -68,6 +70,7 @@ impl Hold {
         let Parts {
             id,
             name,
+            owner,
             token,
             store,
             inbox,
@@ -78,6 +81,7 @@ impl Hold {
         Self {
             id,
             name,
+            owner,
             token,
             store,
             inbox,

@@ -157,15 +157,7 @@ impl Lock {
     pub(crate) fn check(&self) -> Result<()> {
         let capabilities = self.store.backend.info().capabilities;
         let refuse = |kind, what: String| Err(Error::new(kind, what));
-        if self.ttl < capabilities.ttl_min || self.ttl > capabilities.ttl_max {
-            return refuse(
-                ErrorKind::Invalid,
-                format!(
-                    "a TTL of {:?} is out of bounds; this store takes {:?} to {:?}",
-                    self.ttl, capabilities.ttl_min, capabilities.ttl_max
-                ),
-            );
-        }
+        self.store.check_ttl(self.ttl)?;
         if self.drift.usable(self.ttl).is_zero() {
             return refuse(
                 ErrorKind::Invalid,

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::backend::{Backend, BackendInfo, Broken, Capabilities, Contender, TokenGrade};
-use leasehold_core::{Claim, Error, ErrorKind, Inspection, Name, Result, Token};
+use leasehold_core::backend::{
+    Backend, BackendInfo, Broken, Capabilities, Contender, Finding, TokenGrade,
+};
+use leasehold_core::{Claim, Identity, Inspection, Name, Owner, Result, Token};
 
 use crate::config::Settings;
 use crate::contender::SqliteContender;
@@ -47,19 +49,25 @@ impl Backend for SqliteBackend {
     }
 
     async fn contend(&self, claim: Claim) -> Result<Box<dyn Contender>> {
-        let Capabilities {
-            ttl_min, ttl_max, ..
-        } = CAPABILITIES;
-        if claim.ttl < ttl_min || claim.ttl > ttl_max {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "a TTL of {:?}; this store takes {ttl_min:?} to {ttl_max:?}",
-                    claim.ttl
-                ),
-            ));
-        }
         Ok(Box::new(SqliteContender::new(self.database.clone(), claim)))
+    }
+
+    async fn resume(&self, name: Name, owner: Owner) -> Result<Box<dyn Contender>> {
+        let claim = Claim {
+            name,
+            owner,
+            ttl: Duration::ZERO,
+            waits: false,
+            identity: Arc::new(Identity::of_this_process().clone()),
+        };
+        Ok(Box::new(SqliteContender::new(self.database.clone(), claim)))
+    }
+
+    async fn check(&self) -> Result<Vec<Finding>> {
+        self.database
+            .submit(Abandoned::Skipped, |work| work.check())
+            .answer()
+            .await
     }
 
     async fn inspect(&self, name: &Name) -> Result<Inspection> {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use leasehold_core::backend::{Finding, Verdict};
 use leasehold_core::{Identity, Inspection, Name};
 
 use crate::error::Failure;
@@ -42,6 +43,52 @@ impl Work {
             }
         }
         Ok(found)
+    }
+
+    /// What the promises hang on. Connecting has seen to all of it; somebody may have changed it since.
+    pub(crate) fn check(&self) -> Result<Vec<Finding>, Failure> {
+        let read = |pragma: &str| -> Result<String, Failure> {
+            let value: rusqlite::types::Value =
+                self.connection.query_row(pragma, [], |row| row.get(0))?;
+            Ok(match value {
+                rusqlite::types::Value::Text(text) => text,
+                rusqlite::types::Value::Integer(number) => number.to_string(),
+                other => format!("{other:?}"),
+            })
+        };
+        let judge = |setting: &str, found: &str, right: &str, advice: &str| Finding {
+            verdict: if found == right {
+                Verdict::Good
+            } else {
+                Verdict::Bad
+            },
+            what: format!("{setting} is {found}"),
+            advice: if found == right {
+                String::new()
+            } else {
+                advice.to_owned()
+            },
+        };
+        Ok(vec![
+            judge(
+                "journal_mode",
+                &read("PRAGMA journal_mode")?,
+                "wal",
+                "another program changed it; close that program and connect again",
+            ),
+            judge(
+                "synchronous (2 is FULL)",
+                &read("PRAGMA synchronous")?,
+                "2",
+                "a token could be granted twice after a power cut; connect again",
+            ),
+            judge(
+                "the file's integrity",
+                &read("PRAGMA quick_check(1)")?,
+                "ok",
+                "stop everything that uses the file, move it away and let a new one be made",
+            ),
+        ])
     }
 
     fn inspection(

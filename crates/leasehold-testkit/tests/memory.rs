@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::backend::{
-    Attempt, Backend, BackendInfo, Broken, Capabilities, Contender, Grant, Renewal, TokenGrade,
+    Attempt, Backend, BackendInfo, Broken, Capabilities, Contender, Finding, Grant, Renewal,
+    TokenGrade,
 };
-use leasehold_core::{Claim, Client, Guard, Inspection, Name, Release, Result, Token, clock};
+use leasehold_core::{
+    Claim, Client, Error, ErrorKind, Guard, Inspection, Name, Owner, Release, Result, Token, clock,
+};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -45,6 +48,17 @@ impl Backend for Generous {
             token: Token::new(token).expect("tokens begin at one"),
             ttl: claim.ttl,
         }))
+    }
+
+    async fn resume(&self, _name: Name, owner: Owner) -> Result<Box<dyn Contender>> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("nothing of {owner:?} to resume"),
+        ))
+    }
+
+    async fn check(&self) -> Result<Vec<Finding>> {
+        Ok(Vec::new())
     }
 
     async fn inspect(&self, name: &Name) -> Result<Inspection> {

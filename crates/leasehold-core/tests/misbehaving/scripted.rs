@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::backend::{
-    Attempt, Backend, BackendInfo, Broken, Busy, Capabilities, Contender, Grant, Inspection,
-    LossReason, Release, Renewal, TokenGrade,
+    Attempt, Backend, BackendInfo, Broken, Busy, Capabilities, Contender, Finding, Grant,
+    Inspection, LossReason, Release, Renewal, TokenGrade,
 };
 use leasehold_core::{Claim, Client, Error, ErrorKind, Name, Owner, Result, Token, clock};
 
@@ -215,6 +215,18 @@ impl Backend for Scripted {
             owner: claim.owner,
             ttl: claim.ttl,
         }))
+    }
+
+    async fn resume(&self, _name: Name, owner: Owner) -> Result<Box<dyn Contender>> {
+        Ok(Box::new(Scripting {
+            store: self.clone(),
+            owner,
+            ttl: Duration::ZERO,
+        }))
+    }
+
+    async fn check(&self) -> Result<Vec<Finding>> {
+        Ok(Vec::new())
     }
 
     async fn inspect(&self, name: &Name) -> Result<Inspection> {

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use leasehold::store::{BackendInfo, Broken, Capabilities, TokenGrade};
-use leasehold::{Client, Error, ErrorKind, Name, Result, Token};
+use leasehold::store::{BackendInfo, Broken, Capabilities, Finding, TokenGrade};
+use leasehold::{Client, Error, ErrorKind, Name, Owner, Result, Token};
 use leasehold_core::Claim;
 use leasehold_core::backend::{Backend, Contender};
 
@@ -61,6 +61,14 @@ impl Backend for Unreachable {
             ErrorKind::Unauthorized
         };
         Err(Error::new(kind, "out"))
+    }
+
+    async fn resume(&self, _: Name, _: Owner) -> Result<Box<dyn Contender>> {
+        Err(Error::new(ErrorKind::Unsupported, "out"))
+    }
+
+    async fn check(&self) -> Result<Vec<Finding>> {
+        Ok(Vec::new())
     }
 
     async fn inspect(&self, name: &Name) -> Result<Inspection> {

@@ -9,6 +9,7 @@
 
 pub mod conformance;
 pub mod history;
+pub mod readme;
 pub mod servers;
 
 mod process;

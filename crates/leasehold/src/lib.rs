@@ -22,12 +22,14 @@ mod stores;
 
 pub use leasehold_core::url::StoreUrl;
 pub use leasehold_core::{
-    Client, Drift, Error, ErrorKind, Guard, Held, HoldState, Holder, Identity, Inspection, Lock,
-    LossReason, Name, Release, Result, Token,
+    Client, Detached, Drift, Error, ErrorKind, Guard, Held, HoldState, Holder, Identity,
+    Inspection, Lock, LossReason, Name, Owner, Release, Result, Resumed, Token,
 };
 pub use stores::{connect, connect_to};
 
 /// What a store is, can do, and answers to an operator.
 pub mod store {
-    pub use leasehold_core::backend::{BackendInfo, Broken, Capabilities, TokenGrade};
+    pub use leasehold_core::backend::{
+        BackendInfo, Broken, Capabilities, Finding, TokenGrade, Verdict,
+    };
 }

@@ -18,6 +18,11 @@ struct Store {
 
 /// Every store; a new one adds its entry here and a feature in the manifest.
 const STORES: &[Store] = &[
+    #[cfg(feature = "redis")]
+    Store {
+        schemes: &["redis", "rediss", "redis+unix"],
+        connect: |url| Box::pin(leasehold_redis::connect(url)),
+    },
     #[cfg(feature = "sqlite")]
     Store {
         schemes: &["sqlite"],

@@ -1,0 +1,220 @@
+//! One Redis server as a store.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::backend::{
+    Backend, BackendInfo, Broken, Capabilities, Contender, Finding, Inspection, TokenGrade,
+};
+use leasehold_core::{Claim, Error, ErrorKind, Name, Owner, Result, Token};
+use redis::{Client, Value, cmd};
+
+use crate::check;
+use crate::config::Config;
+use crate::contender::{RedisContender, fields};
+use crate::error;
+use crate::keys::{self, FAMILY, Keys};
+use crate::link::Link;
+use crate::renewer::Renewer;
+use crate::reply::{self, Field, Fields};
+use crate::script::{BREAK, INSPECT};
+use crate::subscriber::Subscriber;
+
+/// How long a grant or a release may go unanswered before the connection is given up.
+const GRANT: Duration = Duration::from_secs(5);
+/// How long a batch of renewals may: several must fit into a lease.
+const RENEWAL: Duration = Duration::from_secs(2);
+
+/// What all contenders of a client share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Grants and releases: on the caller's runtime.
+    pub(crate) grants: Link,
+    /// Renewals: on the keeper's.
+    pub(crate) renewer: Renewer,
+    pub(crate) subscriber: Subscriber,
+    pub(crate) always_hand_over: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Redis {
+    info: BackendInfo,
+    shared: Arc<Shared>,
+}
+
+pub(crate) fn capabilities() -> Capabilities {
+    Capabilities {
+        token: TokenGrade::BestEffort,
+        ordered: true,
+        push: true,
+        frees_dead_at_once: false,
+        detached: true,
+        ttl_min: Duration::from_millis(100),
+        ttl_max: Duration::from_secs(7 * 24 * 3600),
+    }
+}
+
+impl Redis {
+    /// Connects, so that a wrong URL or password shows at once.
+    pub(crate) async fn connect(config: Config) -> Result<Self> {
+        let client = Client::open(config.server).map_err(error::connecting)?;
+        let grants = Link::new(client.clone(), GRANT);
+        grants
+            .command(&cmd("PING"))
+            .await
+            .map_err(|failure| Error::from(failure).during("connect").on(&config.shown))?;
+        let renewer = Renewer::start(Arc::new(Link::new(client.clone(), RENEWAL)))?;
+        check::warn_once(&grants, &config.shown).await;
+        let channel = format!("{FAMILY}c:{}", Owner::random()?.to_hex());
+        Ok(Self {
+            info: BackendInfo {
+                store: "redis",
+                url: config.shown,
+                capabilities: capabilities(),
+            },
+            shared: Arc::new(Shared {
+                grants,
+                renewer,
+                subscriber: Subscriber::new(client, channel),
+                always_hand_over: config.always_hand_over,
+            }),
+        })
+    }
+
+    async fn look(&self, name: &Name) -> Result<Inspection> {
+        let keys = Keys::of(name);
+        let keys = [
+            keys.lock.as_str(),
+            &keys.counter,
+            &keys.queue,
+            &keys.waiters,
+        ];
+        let answer = self.shared.grants.call(&INSPECT, &keys, &[]).await?;
+        let mut fields = Fields::new(fields(answer)?);
+        if fields.text()? == "type" {
+            return Err(reply::not_a_lock(&fields.text()?));
+        }
+        let held = fields.int()? == 1;
+        let ours = fields.int()? == 1;
+        let mut holder = fields.holder()?;
+        let mut inspection = Inspection::free(name.clone());
+        inspection.last_token = holder.token;
+        if !ours {
+            holder.token = None;
+        }
+        inspection.holder = held.then_some(holder);
+        inspection.waiters = fields
+            .map(|field| match field {
+                Field::Text(json) => reply::identity(&json),
+                Field::Int(_) | Field::Nil => None,
+            })
+            .collect();
+        Ok(inspection)
+    }
+}
+
+#[async_trait]
+impl Backend for Redis {
+    fn info(&self) -> &BackendInfo {
+        &self.info
+    }
+
+    async fn contend(&self, claim: Claim) -> Result<Box<dyn Contender>> {
+        if claim.name.as_str().starts_with(FAMILY) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("names that begin with \"{FAMILY}\" are leasehold's own keys"),
+            ));
+        }
+        Ok(Box::new(RedisContender::new(self.shared.clone(), claim)))
+    }
+
+    async fn resume(&self, name: Name, owner: Owner) -> Result<Box<dyn Contender>> {
+        Ok(Box::new(RedisContender::resumed(
+            self.shared.clone(),
+            name,
+            owner,
+        )))
+    }
+
+    async fn check(&self) -> Result<Vec<Finding>> {
+        check::check(&self.shared.grants).await
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<Inspection> {
+        self.look(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Inspection>> {
+        let mut names = std::collections::BTreeSet::new();
+        let mut cursor = "0".to_owned();
+        loop {
+            let mut scan = cmd("SCAN");
+            scan.arg(&cursor)
+                .arg("MATCH")
+                .arg(keys::counters())
+                .arg("COUNT")
+                .arg(1000);
+            let (next, found): (String, Vec<String>) =
+                redis::from_redis_value(self.shared.grants.command(&scan).await?)
+                    .map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))?;
+            let locks = found.iter().filter_map(|counter| keys::lock_of(counter));
+            names.extend(
+                locks
+                    .filter(|lock| lock.starts_with(prefix))
+                    .filter_map(|lock| Name::new(lock).ok()),
+            );
+            if next == "0" {
+                break;
+            }
+            cursor = next;
+        }
+        let mut held = Vec::new();
+        for name in names {
+            let inspection = self.look(&name).await?;
+            if inspection.holder.is_some() {
+                held.push(inspection);
+            }
+        }
+        Ok(held)
+    }
+
+    async fn break_hold(&self, name: &Name, token: Option<Token>) -> Result<Broken> {
+        let keys = Keys::of(name);
+        let keys = [
+            keys.lock.as_str(),
+            &keys.counter,
+            &keys.queue,
+            &keys.waiters,
+        ];
+        let token = token.map_or_else(String::new, |token| token.to_string());
+        let answer = self.shared.grants.call(&BREAK, &keys, &[&token]).await?;
+        if matches!(&answer, Value::Array(values) if values.is_empty()) {
+            return Err(reply::unexpected(&None));
+        }
+        let mut fields = Fields::new(fields(answer)?);
+        match fields.text()?.as_str() {
+            "free" => Ok(Broken::Free),
+            "ended" => {
+                fields.int()?;
+                Ok(Broken::Ended(fields.holder()?))
+            }
+            "other" => {
+                fields.int()?;
+                Ok(Broken::OtherToken(fields.holder()?))
+            }
+            "type" => Err(reply::not_a_lock(&fields.text()?)),
+            other => Err(reply::unexpected(&Some(Field::Text(other.to_owned())))),
+        }
+    }
+
+    fn inherit(&self) -> Option<OwnedFd> {
+        None
+    }
+
+    async fn close(&self) {
+        self.shared.grants.close();
+    }
+}

@@ -1,0 +1,307 @@
+//! What of a server's settings makes its locks less safe.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use leasehold_core::backend::{Finding, Verdict};
+use leasehold_core::{Error, ErrorKind, Result};
+use redis::cmd;
+
+use crate::link::{Failure, Link};
+
+/// The oldest server that has all the scripts use.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// Looks at the server.
+pub(crate) async fn check(link: &Link) -> Result<Vec<Finding>> {
+    let info = info(link).await?;
+    let fsync = setting(link, "appendfsync").await;
+    Ok(judge(&info, fsync.as_deref()))
+}
+
+/// Warns of what may lose held locks, once per server and process.
+pub(crate) async fn warn_once(link: &Link, url: &Arc<str>) {
+    static WARNED: Mutex<Option<HashSet<Arc<str>>>> = Mutex::new(None);
+    let first = WARNED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get_or_insert_default()
+        .insert(url.clone());
+    if !first {
+        return;
+    }
+    // Who may lock need not have the right to look: no answer is no reason to fail.
+    let Ok(info) = info(link).await else { return };
+    for finding in judge(&info, None) {
+        if finding.verdict == Verdict::Bad {
+            tracing::warn!(store = %url, "{}: {}", finding.what, finding.advice);
+        }
+    }
+}
+
+type Info = HashMap<String, String>;
+
+async fn info(link: &Link) -> Result<Info> {
+    let answer = link.command(&cmd("INFO")).await?;
+    let text: String = redis::from_redis_value(answer).map_err(|error| {
+        Error::new(
+            ErrorKind::Bug,
+            format!("INFO was answered strangely: {error}"),
+        )
+    })?;
+    let fields = text.lines().filter_map(|line| line.split_once(':'));
+    Ok(fields
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect())
+}
+
+/// A setting, where the user may read it.
+async fn setting(link: &Link, name: &str) -> Option<String> {
+    let answer: Result<_, Failure> = link.command(cmd("CONFIG").arg("GET").arg(name)).await;
+    let pair: Vec<String> = redis::from_redis_value(answer.ok()?).ok()?;
+    pair.into_iter().nth(1)
+}
+
+fn judge(info: &Info, fsync: Option<&str>) -> Vec<Finding> {
+    let mut findings = vec![
+        version(info),
+        scripts(info),
+        role(info),
+        replicas(info),
+        eviction(info),
+    ];
+    findings.extend(persistence(info, fsync));
+    findings
+}
+
+fn finding(verdict: Verdict, what: String, advice: &str) -> Finding {
+    Finding {
+        verdict,
+        what,
+        advice: advice.to_owned(),
+    }
+}
+
+fn field<'a>(info: &'a Info, name: &str) -> &'a str {
+    info.get(name).map_or("unknown", String::as_str)
+}
+
+/// The server's own version, and whether it is Valkey: that tells Redis 7.2 as its version besides.
+fn version_of(info: &Info) -> (bool, Option<[u32; 3]>) {
+    let valkey = info.get("valkey_version");
+    let text = valkey.map_or_else(|| field(info, "redis_version"), String::as_str);
+    let mut parts = text.split('.').map(|part| part.parse().ok());
+    let mut next = || parts.next().flatten();
+    let numbers = match (next(), next(), next()) {
+        (Some(major), Some(minor), Some(patch)) => Some([major, minor, patch]),
+        _ => None,
+    };
+    (valkey.is_some(), numbers)
+}
+
+fn version(info: &Info) -> Finding {
+    let (valkey, numbers) = version_of(info);
+    let name = if valkey { "Valkey" } else { "Redis" };
+    match numbers {
+        Some([major, minor, patch]) if (major, minor) >= OLDEST => finding(
+            Verdict::Good,
+            format!("the server is {name} {major}.{minor}.{patch}"),
+            "",
+        ),
+        Some([major, minor, patch]) => finding(
+            Verdict::Bad,
+            format!("the server is {name} {major}.{minor}.{patch}"),
+            "Redis 6.2 and newer are tested; upgrade",
+        ),
+        None => finding(
+            Verdict::Warning,
+            "the server doesn't tell its version".to_owned(),
+            "Redis 6.2 and newer and Valkey are tested",
+        ),
+    }
+}
+
+/// CVE-2025-49844: a script can run code in the server. Fixed in these and newer patches of each line.
+fn scripts(info: &Info) -> Finding {
+    let (valkey, numbers) = version_of(info);
+    let fixed: &[[u32; 3]] = if valkey {
+        &[[7, 2, 11], [8, 0, 6], [8, 1, 4]]
+    } else {
+        &[[6, 2, 20], [7, 2, 11], [7, 4, 6], [8, 0, 4], [8, 2, 2]]
+    };
+    let patched = numbers.is_none_or(|[major, minor, patch]| {
+        fixed
+            .iter()
+            .any(|fix| [major, minor] == fix[..2] && patch >= fix[2])
+            || fixed.iter().all(|fix| [major, minor] > [fix[0], fix[1]])
+    });
+    if patched {
+        return finding(
+            Verdict::Good,
+            "no known hole in its scripting".to_owned(),
+            "",
+        );
+    }
+    finding(
+        Verdict::Warning,
+        "its scripting has a known hole (CVE-2025-49844), unless its distribution has patched it"
+            .to_owned(),
+        "upgrade to the newest patch of its line, and allow EVAL to trusted users only",
+    )
+}
+
+fn role(info: &Info) -> Finding {
+    match field(info, "role") {
+        "master" => finding(Verdict::Good, "the server is a master".to_owned(), ""),
+        role => finding(
+            Verdict::Bad,
+            format!("the server's role is {role}"),
+            "locks need the master; name it in the URL",
+        ),
+    }
+}
+
+fn replicas(info: &Info) -> Finding {
+    match field(info, "connected_slaves") {
+        "0" => finding(
+            Verdict::Good,
+            "it has no replica that could take over".to_owned(),
+            "",
+        ),
+        number => finding(
+            Verdict::Warning,
+            format!("it has {number} replica(s)"),
+            "a failover forgets what had not been replicated: a held lock can be granted again, and the token is \
+             what tells the two holders apart",
+        ),
+    }
+}
+
+fn eviction(info: &Info) -> Finding {
+    let policy = field(info, "maxmemory_policy");
+    let limited = !matches!(field(info, "maxmemory"), "0" | "unknown");
+    let what = format!("maxmemory-policy is {policy}");
+    if policy == "noeviction" {
+        finding(Verdict::Good, what, "")
+    } else if limited {
+        finding(
+            Verdict::Bad,
+            what,
+            "under memory pressure the server deletes held locks; set maxmemory-policy noeviction",
+        )
+    } else {
+        finding(
+            Verdict::Warning,
+            format!("{what}, without a memory limit"),
+            "once maxmemory is set the server deletes held locks; set maxmemory-policy noeviction",
+        )
+    }
+}
+
+fn persistence(info: &Info, fsync: Option<&str>) -> Vec<Finding> {
+    if field(info, "aof_enabled") != "1" {
+        return vec![finding(
+            Verdict::Warning,
+            "appendonly is no".to_owned(),
+            "a restart forgets held locks and grants them again; set appendonly yes and appendfsync always, or \
+             keep a restarted server away for as long as the longest TTL",
+        )];
+    }
+    let appended = finding(Verdict::Good, "appendonly is yes".to_owned(), "");
+    let synced = match fsync {
+        Some("always") => finding(Verdict::Good, "appendfsync is always".to_owned(), ""),
+        Some(other) => finding(
+            Verdict::Warning,
+            format!("appendfsync is {other}"),
+            "a power cut forgets the last locks; set appendfsync always",
+        ),
+        None => finding(
+            Verdict::Warning,
+            "appendfsync can't be read".to_owned(),
+            "this user lacks CONFIG GET; check that it is always",
+        ),
+    };
+    vec![appended, synced]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bad(pairs: &[(&str, &str)], fsync: Option<&str>) -> Vec<(Verdict, String)> {
+        let sound = [
+            ("redis_version", "8.2.2"),
+            ("role", "master"),
+            ("connected_slaves", "0"),
+            ("maxmemory", "0"),
+            ("maxmemory_policy", "noeviction"),
+            ("aof_enabled", "1"),
+        ];
+        let info = sound
+            .iter()
+            .chain(pairs)
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        judge(&info, fsync)
+            .into_iter()
+            .filter(|finding| finding.verdict != Verdict::Good)
+            .map(|finding| {
+                assert!(!finding.advice.is_empty(), "{finding:?}");
+                (finding.verdict, finding.what)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_sound_server_has_no_findings() {
+        assert_eq!(bad(&[], Some("always")), []);
+    }
+
+    #[test]
+    fn each_danger_is_found() {
+        for (name, value, verdict) in [
+            ("redis_version", "6.0.16", Verdict::Bad),
+            ("redis_version", "strange", Verdict::Warning),
+            ("role", "slave", Verdict::Bad),
+            ("connected_slaves", "2", Verdict::Warning),
+            ("maxmemory_policy", "allkeys-lru", Verdict::Warning),
+            ("aof_enabled", "0", Verdict::Warning),
+        ] {
+            let found = bad(&[(name, value)], Some("always"));
+            assert!(
+                found.iter().any(|(found, _)| *found == verdict),
+                "{name}: {found:?}"
+            );
+        }
+        let limited = [("maxmemory", "1000"), ("maxmemory_policy", "volatile-ttl")];
+        assert_eq!(bad(&limited, Some("always"))[0].0, Verdict::Bad);
+        assert_eq!(bad(&[], Some("everysec")).len(), 1);
+        assert_eq!(bad(&[], None).len(), 1);
+    }
+
+    #[test]
+    fn the_hole_in_scripting_is_judged_by_line_and_patch() {
+        for (version, safe) in [
+            ("6.2.19", false),
+            ("6.2.20", true),
+            ("7.0.15", false),
+            ("7.2.10", false),
+            ("7.2.11", true),
+            ("8.0.2", false),
+            ("8.2.2", true),
+            ("8.4.0", true),
+            ("9.0.0", true),
+        ] {
+            let found = bad(&[("redis_version", version)], Some("always"));
+            assert_eq!(found.is_empty(), safe, "{version}: {found:?}");
+        }
+        let valkey = |version| {
+            bad(
+                &[("redis_version", "7.2.4"), ("valkey_version", version)],
+                Some("always"),
+            )
+        };
+        assert!(valkey("8.1.4").is_empty());
+        assert_eq!(valkey("8.1.1").len(), 1);
+    }
+}

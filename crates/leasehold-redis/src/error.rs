@@ -1,0 +1,73 @@
+//! From the driver's errors to ours.
+
+use leasehold_core::{Error, ErrorKind};
+use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
+
+/// An error of a request that was sent: without an answer it may have taken effect.
+pub(crate) fn sent(error: RedisError) -> Error {
+    if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
+        return Error::new(
+            ErrorKind::Ambiguous,
+            "the connection to the server broke before it answered",
+        )
+        .because(text(&error));
+    }
+    answered(&error)
+}
+
+/// An error while connecting: nothing was sent.
+pub(crate) fn connecting(error: RedisError) -> Error {
+    if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
+        return Error::new(
+            ErrorKind::Unavailable,
+            "the server can't be reached; is it running, and are host and port right?",
+        )
+        .because(text(&error));
+    }
+    answered(&error)
+}
+
+/// An error that the server answered.
+fn answered(error: &RedisError) -> Error {
+    let (kind, what) = match error.kind() {
+        Kind::AuthenticationFailed => (
+            ErrorKind::Unauthorized,
+            "the server refuses the user or the password",
+        ),
+        Kind::Server(ServerErrorKind::NoPerm) => (
+            ErrorKind::Unauthorized,
+            "the user lacks a right; the README has the access rule it needs",
+        ),
+        Kind::Server(ServerErrorKind::BusyLoading) => (
+            ErrorKind::Unavailable,
+            "the server is still loading its data",
+        ),
+        Kind::Server(ServerErrorKind::ReadOnly) => (
+            ErrorKind::Unavailable,
+            "the server is a read-only replica; locks need the master",
+        ),
+        Kind::Server(ServerErrorKind::MasterDown | ServerErrorKind::ClusterDown) => {
+            (ErrorKind::Unavailable, "the server has no master")
+        }
+        Kind::InvalidClientConfig => (
+            ErrorKind::Invalid,
+            "the connection's settings can't be right",
+        ),
+        _ => match error.code() {
+            Some("NOAUTH" | "WRONGPASS") => (
+                ErrorKind::Unauthorized,
+                "the server wants a user and a password",
+            ),
+            Some("OOM" | "MISCONF" | "BUSY") => {
+                (ErrorKind::Unavailable, "the server accepts no writes now")
+            }
+            _ => (ErrorKind::Unavailable, "the server refused the request"),
+        },
+    };
+    Error::new(kind, what).because(text(error))
+}
+
+/// The driver's text. It never holds a password: the driver doesn't put one there, and a test looks.
+fn text(error: &RedisError) -> String {
+    error.to_string()
+}

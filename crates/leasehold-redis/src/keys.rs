@@ -1,0 +1,97 @@
+//! From a lock's name to its keys.
+//!
+//! The lock itself is a plain string under its name, which is what other clients lock by. Its siblings (counter,
+//! queue, waiters, tombstones) carry the lock's own hash tag, so that all are in one Cluster slot
+//! (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>, "Hash tags").
+
+use leasehold_core::{Name, Owner};
+
+/// The keys of one lock, in the order the scripts take them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Keys {
+    pub(crate) lock: String,
+    pub(crate) counter: String,
+    pub(crate) queue: String,
+    pub(crate) waiters: String,
+}
+
+/// What every sibling key and channel begins with.
+pub(crate) const FAMILY: &str = "leasehold:";
+const COUNTER: &str = "leasehold:f:";
+
+impl Keys {
+    pub(crate) fn of(name: &Name) -> Self {
+        let tagged = tagged(name.as_str());
+        Self {
+            lock: name.as_str().to_owned(),
+            counter: format!("{COUNTER}{tagged}"),
+            queue: format!("{FAMILY}q:{tagged}"),
+            waiters: format!("{FAMILY}w:{tagged}"),
+        }
+    }
+
+    /// The key that says that this owner has been released.
+    pub(crate) fn tombstone(name: &Name, owner: Owner) -> String {
+        format!("{FAMILY}x:{}:{}", tagged(name.as_str()), owner.to_hex())
+    }
+}
+
+/// The pattern that finds every counter.
+pub(crate) fn counters() -> String {
+    format!("{COUNTER}*")
+}
+
+/// The lock whose counter this is.
+pub(crate) fn lock_of(counter: &str) -> Option<&str> {
+    let rest = counter.strip_prefix(COUNTER)?.strip_prefix('{')?;
+    let (tag, after) = rest.split_once('}')?;
+    match after.strip_prefix(':') {
+        Some(lock) => Some(lock),
+        None => after.is_empty().then_some(tag),
+    }
+}
+
+/// The name behind its own hash tag: `{name}`, or `{tag}:name` where the name has braces.
+fn tagged(name: &str) -> String {
+    if !name.contains(['{', '}']) {
+        return format!("{{{name}}}");
+    }
+    let tag = name
+        .split_once('{')
+        .and_then(|(_, rest)| rest.split_once('}'))
+        .map_or("", |(tag, _)| tag);
+    format!("{{{tag}}}:{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_names_its_lock_whatever_braces_the_name_has() {
+        for name in [
+            "a",
+            "jobs/report",
+            "a:b",
+            "{a}",
+            "x{a}y",
+            "a}b",
+            "{}x",
+            "{a}:b",
+            "a}:b{c}",
+        ] {
+            let keys = Keys::of(&Name::new(name).unwrap());
+            assert_eq!(lock_of(&keys.counter), Some(name), "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn different_locks_have_different_siblings() {
+        let names = ["a", "{a}", "{a}:a", "a:a", "{a}a", "a}", "{}a}"];
+        let counters: std::collections::HashSet<String> = names
+            .iter()
+            .map(|name| Keys::of(&Name::new(name).unwrap()).counter)
+            .collect();
+        assert_eq!(counters.len(), names.len());
+    }
+}

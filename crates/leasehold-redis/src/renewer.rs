@@ -1,0 +1,137 @@
+//! Renewals of many holds in few requests.
+//!
+//! The keeper renews what is due together; what arrives here together goes out as one script call, up to 200
+//! holds each. It runs on the keeper's thread with a connection of its own, so that no grant waits behind it
+//! and a caller that blocks its runtime keeps its locks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::backend::{LossReason, Renewal};
+use leasehold_core::clock::{self, Moment};
+use leasehold_core::{Error, ErrorKind, Name, Owner, Result, background};
+use redis::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::keys::Keys;
+use crate::link::Link;
+use crate::script::RENEW;
+
+/// The most holds in one request: the server does nothing else meanwhile.
+const BATCH: usize = 200;
+
+#[derive(Debug)]
+struct Renew {
+    name: Name,
+    owner: Owner,
+    ttl: Duration,
+    since: Moment,
+    answer: oneshot::Sender<Result<Renewal>>,
+}
+
+/// Where holds send their renewals.
+#[derive(Clone, Debug)]
+pub(crate) struct Renewer {
+    queue: mpsc::UnboundedSender<Renew>,
+}
+
+impl Renewer {
+    /// Starts on the keeper's thread; ends with the last of its clones.
+    pub(crate) fn start(link: Arc<Link>) -> Result<Self> {
+        let (queue, arrivals) = mpsc::unbounded_channel();
+        background::spawn(run(link, arrivals))?;
+        Ok(Self { queue })
+    }
+
+    pub(crate) async fn renew(&self, name: &Name, owner: Owner, ttl: Duration) -> Result<Renewal> {
+        let (answer, answered) = oneshot::channel();
+        let renew = Renew {
+            name: name.clone(),
+            owner,
+            ttl,
+            since: clock::now(),
+            answer,
+        };
+        let gone = || Error::new(ErrorKind::Unavailable, "the connection has been closed");
+        self.queue.send(renew).map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
+    }
+}
+
+async fn run(link: Arc<Link>, mut arrivals: mpsc::UnboundedReceiver<Renew>) {
+    let mut batch = Vec::new();
+    while arrivals.recv_many(&mut batch, BATCH).await > 0 {
+        // The keeper starts the renewals that are due in one go: let it finish, and take them all.
+        tokio::task::yield_now().await;
+        while batch.len() < BATCH {
+            match arrivals.try_recv() {
+                Ok(renew) => batch.push(renew),
+                Err(_) => break,
+            }
+        }
+        // A batch that hangs must not hold the next one up.
+        tokio::spawn(send(link.clone(), std::mem::take(&mut batch)));
+    }
+}
+
+async fn send(link: Arc<Link>, batch: Vec<Renew>) {
+    let mut keys = Vec::with_capacity(batch.len() * 2);
+    let mut args = Vec::with_capacity(batch.len() * 2);
+    for renew in &batch {
+        let Keys { lock, counter, .. } = Keys::of(&renew.name);
+        keys.extend([lock, counter]);
+        args.extend([renew.owner.to_hex(), millis(renew.ttl).to_string()]);
+    }
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let answers = match link.call(&RENEW, &keys, &args).await {
+        Ok(Value::Array(answers)) if answers.len() == batch.len() => Ok(answers),
+        Ok(other) => Err((
+            ErrorKind::Bug,
+            format!("the renewal script answered {other:?}"),
+        )),
+        Err(failure) => {
+            let error = Error::from(failure);
+            Err((error.kind(), error.to_string()))
+        }
+    };
+    match answers {
+        Ok(answers) => {
+            for (renew, answer) in batch.into_iter().zip(answers) {
+                let renewal = match answer {
+                    Value::Int(1) => Renewal::Renewed {
+                        since: renew.since,
+                        ttl: renew.ttl,
+                    },
+                    Value::Int(2) => Renewal::Lost(LossReason::Stolen),
+                    Value::Int(3) => Renewal::Lost(LossReason::Broken),
+                    _ => Renewal::Lost(LossReason::Expired),
+                };
+                // Who gave up waiting needs no answer.
+                let _ = renew.answer.send(Ok(renewal));
+            }
+        }
+        Err((kind, text)) => {
+            for renew in batch {
+                let _ = renew.answer.send(Err(Error::new(kind, text.clone())));
+            }
+        }
+    }
+}
+
+/// Whole milliseconds, rounded up: half of one must not become none.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_millisecond_counts_as_a_whole_one() {
+        assert_eq!(millis(Duration::from_micros(1)), 1);
+        assert_eq!(millis(Duration::from_millis(500)), 500);
+        assert_eq!(millis(Duration::from_micros(500_001)), 501);
+    }
+}

@@ -1,0 +1,43 @@
+-- Ends an attempt or a hold. KEYS[5] the owner's tombstone.
+-- ARGV: owner, keep ms (0: free it), tombstone ms (0: no try is unanswered), always (1: hand over without end).
+-- Answers: 'freed' | 'expired' | 'another'
+local owner, keep, tombstone, always = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
+
+if tombstone > 0 then call('SET', KEYS[5], '1', 'PX', tombstone) end
+local current = redis.pcall('GET', L)
+if type(current) == 'table' then return 'another' end
+local queued = call('EXISTS', Q) == 1
+if queued then leave(owner) end
+
+if current ~= owner then
+  if current then return 'another' end
+  -- We may have been the one that was to take it.
+  if queued then pass(0) end
+  return 'expired'
+end
+if keep > 0 then
+  call('PEXPIRE', L, keep)
+  return 'freed'
+end
+
+local head, _, _, _, channel = nil, nil, nil, nil, nil
+if queued then head, _, _, _, channel = first() end
+if head and not always then
+  -- While the queue is never empty the key is never absent, and clients that poll for it would starve.
+  local streak = call('HMGET', F, 's', 'S')
+  local count = (tonumber(streak[1]) or 0) + 1
+  local since = count > 1 and tonumber(streak[2]) or now
+  if count > 100 or now - since > 1000 then
+    call('DEL', L)
+    call('HDEL', F, 'o', 'n', 'm', 'g', 'h', 's', 'S')
+    redis.pcall('PUBLISH', channel, 'free ' .. head)
+    return 'freed'
+  end
+  call('HSET', F, 'S', string.format('%.0f', since))
+  if pass(count) then return 'freed' end
+elseif head and pass(0) then
+  return 'freed'
+end
+call('DEL', L)
+call('HDEL', F, 'o', 'n', 'm', 'g', 'h', 's', 'S')
+return 'freed'

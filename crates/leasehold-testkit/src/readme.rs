@@ -48,7 +48,7 @@ fn table(capabilities: &Capabilities) -> String {
     ];
     let mut table = String::from("| capability | value |\n|---|---|\n");
     for (name, value) in rows {
-        table += &format!("| `{name}` | {value} |\n");
+        table += &format!("| {name} | {value} |\n");
     }
     table
 }

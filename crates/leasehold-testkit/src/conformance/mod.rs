@@ -86,103 +86,104 @@ pub fn main(store: &'static dyn TestStore) -> ExitCode {
     libtest_mimic::run(&arguments, cases(store)).exit_code()
 }
 
+/// Names every case once, by area.
 macro_rules! cases {
-    ($store:expr; $($area:ident { $($case:ident,)+ })+) => {
-        vec![$($(
-            Trial::test(
-                concat!(stringify!($area), "::", stringify!($case)),
-                move || run($store, concat!(stringify!($area), "-", stringify!($case)), $area::$case),
-            ),
-        )+)+]
+    ($($area:ident { $($case:ident,)+ })+) => {
+        fn cases(store: &'static dyn TestStore) -> Vec<Trial> {
+            vec![$($(
+                Trial::test(
+                    concat!(stringify!($area), "::", stringify!($case)),
+                    move || run(store, concat!(stringify!($area), "-", stringify!($case)), $area::$case),
+                ),
+            )+)+]
+        }
     };
 }
 
-fn cases(store: &'static dyn TestStore) -> Vec<Trial> {
-    cases! { store;
-        excluding {
-            no_two_of_64_tasks_in_4_processes_hold_at_once,
-            two_tasks_of_one_process_exclude_each_other,
-            two_processes_exclude_each_other,
-            prefixes_keep_namespaces_apart,
-        }
-        waiting {
-            try_on_a_held_lock_is_busy_and_leaves_nothing,
-            wait_of_zero_is_a_try,
-            timed_wait_ends_busy_within_its_bound,
-            blocked_acquire_gets_the_lock_after_its_release,
-            every_waiter_of_4_processes_is_woken,
-            no_wake_up_is_lost_between_look_and_wait,
-            no_wake_up_is_lost_on_a_busy_runtime,
-            waiters_are_served_in_order_where_promised,
-            nobody_overtakes_a_waiter_where_order_is_promised,
-        }
-        tokens {
-            rise_over_release_and_drop,
-            rise_over_expiry,
-            rise_over_break,
-            rise_over_reconnection,
-            rise_over_a_killed_holder,
-        }
-        losing {
-            expired_holder_stops_believing_before_the_next_grant,
-            extended_holder_stops_believing_before_the_next_grant,
-            expired_holder_is_told_before_the_next_grant,
-            stale_owner_changes_nothing_of_the_newer_hold,
-            expired_hold_is_not_revived,
-            stopped_holder_knows_on_waking,
-            holder_that_blocks_its_runtime_keeps_the_lock,
-            renewed_hold_outlives_its_ttl,
-            max_hold_ends_a_renewed_hold,
-        }
-        dying {
-            killed_holder_frees_the_lock,
-            killed_waiter_is_passed_over,
-            stopped_waiter_is_passed_over_and_never_granted_late,
-            process_stopped_at_any_moment_frees_the_lock_or_is_an_outage,
-        }
-        cancelling {
-            try_of_a_free_lock_dropped_at_every_poll_leaves_nothing,
-            try_of_a_held_lock_dropped_at_every_poll_leaves_nothing,
-            acquire_of_a_free_lock_dropped_at_every_poll_leaves_nothing,
-            acquire_of_a_held_lock_dropped_at_every_poll_leaves_nothing,
-            acquire_dropped_at_every_poll_of_its_hand_over_leaves_nothing,
-            release_dropped_at_every_poll_still_releases,
-            extend_dropped_at_every_poll_keeps_the_hold,
-        }
-        releasing {
-            late_renewal_does_not_resurrect,
-            look_at_a_hold_given_back_finds_it_over,
-            guard_dropped_outside_a_runtime_releases,
-            guard_dropped_on_another_thread_releases,
-            guard_dropped_in_runtime_shutdown_releases,
-            close_waits_for_background_releases,
-            hold_at_least_keeps_others_out_after_release,
-            hold_at_least_keeps_others_out_after_drop,
-            hold_at_least_outlives_its_process,
-        }
-        guarding {
-            run_returns_what_the_work_made,
-            run_drops_the_work_at_the_loss,
-            with_lock_runs_under_the_lock_or_not_at_all,
-            extend_lasts_at_least_that_long_and_no_shorter,
-            extend_after_the_loss_is_refused,
-        }
-        naming {
-            child_held_never_delays_its_parent,
-            names_that_look_alike_are_different_locks,
-            names_that_break_the_rules_are_refused,
-        }
-        operating {
-            inspect_shows_holder_queue_and_last_token,
-            list_shows_held_locks_of_a_prefix,
-            break_tells_the_holder_and_frees_the_lock,
-            break_of_another_token_changes_nothing,
-            break_of_a_free_lock_finds_it_free,
-        }
-        settings {
-            ttl_out_of_bounds_is_refused_with_the_bounds,
-            note_is_shown_and_a_long_one_refused,
-        }
+cases! {
+    excluding {
+        no_two_of_64_tasks_in_4_processes_hold_at_once,
+        two_tasks_of_one_process_exclude_each_other,
+        two_processes_exclude_each_other,
+        prefixes_keep_namespaces_apart,
+    }
+    waiting {
+        try_on_a_held_lock_is_busy_and_leaves_nothing,
+        wait_of_zero_is_a_try,
+        timed_wait_ends_busy_within_its_bound,
+        blocked_acquire_gets_the_lock_after_its_release,
+        every_waiter_of_4_processes_is_woken,
+        no_wake_up_is_lost_between_look_and_wait,
+        no_wake_up_is_lost_on_a_busy_runtime,
+        waiters_are_served_in_order_where_promised,
+        nobody_overtakes_a_waiter_where_order_is_promised,
+    }
+    tokens {
+        rise_over_release_and_drop,
+        rise_over_expiry,
+        rise_over_break,
+        rise_over_reconnection,
+        rise_over_a_killed_holder,
+    }
+    losing {
+        expired_holder_stops_believing_before_the_next_grant,
+        extended_holder_stops_believing_before_the_next_grant,
+        expired_holder_is_told_before_the_next_grant,
+        stale_owner_changes_nothing_of_the_newer_hold,
+        expired_hold_is_not_revived,
+        stopped_holder_knows_on_waking,
+        holder_that_blocks_its_runtime_keeps_the_lock,
+        renewed_hold_outlives_its_ttl,
+        max_hold_ends_a_renewed_hold,
+    }
+    dying {
+        killed_holder_frees_the_lock,
+        killed_waiter_is_passed_over,
+        stopped_waiter_is_passed_over_and_never_granted_late,
+        process_stopped_at_any_moment_frees_the_lock_or_is_an_outage,
+    }
+    cancelling {
+        try_of_a_free_lock_dropped_at_every_poll_leaves_nothing,
+        try_of_a_held_lock_dropped_at_every_poll_leaves_nothing,
+        acquire_of_a_free_lock_dropped_at_every_poll_leaves_nothing,
+        acquire_of_a_held_lock_dropped_at_every_poll_leaves_nothing,
+        acquire_dropped_at_every_poll_of_its_hand_over_leaves_nothing,
+        release_dropped_at_every_poll_still_releases,
+        extend_dropped_at_every_poll_keeps_the_hold,
+    }
+    releasing {
+        late_renewal_does_not_resurrect,
+        look_at_a_hold_given_back_finds_it_over,
+        guard_dropped_outside_a_runtime_releases,
+        guard_dropped_on_another_thread_releases,
+        guard_dropped_in_runtime_shutdown_releases,
+        close_waits_for_background_releases,
+        hold_at_least_keeps_others_out_after_release,
+        hold_at_least_keeps_others_out_after_drop,
+        hold_at_least_outlives_its_process,
+    }
+    guarding {
+        run_returns_what_the_work_made,
+        run_drops_the_work_at_the_loss,
+        with_lock_runs_under_the_lock_or_not_at_all,
+        extend_lasts_at_least_that_long_and_no_shorter,
+        extend_after_the_loss_is_refused,
+    }
+    naming {
+        child_held_never_delays_its_parent,
+        names_that_look_alike_are_different_locks,
+        names_that_break_the_rules_are_refused,
+    }
+    operating {
+        inspect_shows_holder_queue_and_last_token,
+        list_shows_held_locks_of_a_prefix,
+        break_tells_the_holder_and_frees_the_lock,
+        break_of_another_token_changes_nothing,
+        break_of_a_free_lock_finds_it_free,
+    }
+    settings {
+        ttl_out_of_bounds_is_refused_with_the_bounds,
+        note_is_shown_and_a_long_one_refused,
     }
 }
 

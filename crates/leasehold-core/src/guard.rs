@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::acquire::Armed;
 use crate::backend::{LossReason, Release, Renewal};
-use crate::claim::Token;
+use crate::claim::{Owner, Token};
 use crate::detached::Detached;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
@@ -49,6 +49,13 @@ impl Guard {
     #[must_use]
     pub fn token(&self) -> Token {
         self.hold.token
+    }
+
+    /// What it takes to extend or release this hold from elsewhere, with [`Client::resume`](crate::Client::resume).
+    /// A secret: whoever knows it can end the hold.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        self.hold.owner
     }
 
     /// How long the hold lasts unless it is renewed, by the most pessimistic clock; zero once it is over.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use leasehold::Token;
 
 use crate::duration;
@@ -16,7 +17,7 @@ Examples:
 
 Exit codes: the job's own; 64 usage; 69 store unavailable; 70 internal; 75 busy; 76 lost;
 77 credentials refused; 78 configuration; 124 --max-hold reached; 126 and 127 job not executable,
-not found; 128+n ended by signal n. `status`: 0 held, 1 free.";
+not found; 128+n ended by signal n. `status`: 0 held, 1 free. `doctor`: 1 something is bad.";
 
 /// Runs a command under a lock, one holder at a time.
 #[derive(Debug, Parser)]
@@ -81,6 +82,12 @@ pub(crate) enum Log {
 pub(crate) enum Command {
     /// Run a command while holding a lock
     Run(Run),
+    /// Take a lock for a script; it ends by its TTL alone
+    Acquire(Acquire),
+    /// Make a lock that `acquire` took last longer
+    Extend(Extend),
+    /// Give back a lock that `acquire` took
+    Release(Release),
     /// Show who holds a lock and who waits for it
     #[command(
         after_help = "Exits 0 when the lock is held and 1 when it is free.\n\nExample:\n  leasehold status jobs/report"
@@ -94,9 +101,22 @@ pub(crate) enum Command {
         after_help = "Exits 1 when the lock is free and 76 when it is held with another token.\n\nExample:\n  leasehold break jobs/report --if-token 41"
     )]
     Break(Break),
+    /// Show what of the store's settings makes its locks less safe
+    #[command(
+        after_help = "Exits 1 when something is bad: locks may be lost while they are held.\n\nExample:\n  leasehold doctor"
+    )]
+    Doctor,
     /// Show every setting and where it comes from
     #[command(after_help = "Example:\n  leasehold config")]
     Config,
+    /// Print what a shell needs to complete our command lines
+    #[command(
+        after_help = "Example:\n  leasehold completions bash > ~/.local/share/bash-completion/completions/leasehold"
+    )]
+    Completions(Completions),
+    /// Print a manual page
+    #[command(after_help = "Example:\n  leasehold man run | man -l -")]
+    Man(Man),
 }
 
 #[derive(Debug, Args)]
@@ -123,22 +143,19 @@ pub(crate) struct Break {
 }
 
 const RUN_HELP: &str = "\
-The job gets LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_STORE in its environment. It is stopped when
-the lock is lost. Durations are written 500ms, 30s, 15m, 1h30m.
+The job gets LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_OWNER and LEASEHOLD_STORE in its environment. It
+is stopped when the lock is lost. Durations are written 500ms, 30s, 15m, 1h30m.
 
 Example:
   leasehold run jobs/report --wait 10m -- pg_dump -Fc app";
 
+/// What is asked for.
 #[derive(Debug, Args)]
-#[command(
-    override_usage = "leasehold run NAME [OPTIONS] -- CMD [ARGS]...",
-    after_help = RUN_HELP
-)]
-pub(crate) struct Run {
+pub(crate) struct Claim {
     /// The lock's name
     pub(crate) name: String,
 
-    /// How long the lock outlives a leasehold that died or is cut off [default: 30s]
+    /// How long the lock lasts unless it is renewed, which only `run` does [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
 
@@ -149,6 +166,24 @@ pub(crate) struct Run {
     /// What to do when the lock stays busy: exit 75, or skip the job and exit 0
     #[arg(long, value_name = "ACTION", default_value = "fail")]
     pub(crate) if_busy: IfBusy,
+
+    /// A text that others see beside the holder
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
+
+    /// The exit code for a busy lock instead of 75
+    #[arg(long, value_name = "N")]
+    pub(crate) busy_code: Option<u8>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "leasehold run NAME [OPTIONS] -- CMD [ARGS]...",
+    after_help = RUN_HELP
+)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) claim: Claim,
 
     /// Keep the lock at least this long from the moment it was taken, also after the job ended
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
@@ -162,14 +197,6 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) kill_after: Option<Duration>,
 
-    /// A text that others see beside the holder
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) note: Option<String>,
-
-    /// The exit code for a busy lock instead of 75
-    #[arg(long, value_name = "N")]
-    pub(crate) busy_code: Option<u8>,
-
     /// The exit code for a lost lock instead of 76
     #[arg(long, value_name = "N")]
     pub(crate) lost_code: Option<u8>,
@@ -178,6 +205,67 @@ pub(crate) struct Run {
     /// corrected line.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     pub(crate) job: Vec<OsString>,
+}
+
+const ACQUIRE_HELP: &str = "\
+Prints a line for the shell that sets LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_OWNER; with --if-busy
+skip and a busy lock the line is `exit 0`, which ends the script. The owner is a secret: whoever knows it
+can extend and release the lock. Nobody renews the lock: it ends by its TTL, whatever the script is doing
+then. A job that is one command is safer with `run`, which stops it when the lock is lost.
+
+Example:
+  held=$(leasehold acquire deploy --ttl 10m) || exit
+  eval \"$held\"
+  trap 'leasehold release' EXIT";
+
+#[derive(Debug, Args)]
+#[command(after_help = ACQUIRE_HELP)]
+pub(crate) struct Acquire {
+    #[command(flatten)]
+    pub(crate) claim: Claim,
+}
+
+/// A lock that was taken by another process.
+#[derive(Debug, Args)]
+pub(crate) struct Hold {
+    /// The lock's name [default: LEASEHOLD_NAME]
+    pub(crate) name: Option<String>,
+
+    /// A file that holds the owner, or - for stdin [default: LEASEHOLD_OWNER]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) owner_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Exits 76 when the lock is lost.\n\nExample:\n  leasehold extend --ttl 10m")]
+pub(crate) struct Extend {
+    #[command(flatten)]
+    pub(crate) hold: Hold,
+
+    /// How long the lock is to last from now on, at least
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) ttl: Duration,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exits 76 when the lock had ended before.\n\nExample:\n  leasehold release deploy --owner-file owner"
+)]
+pub(crate) struct Release {
+    #[command(flatten)]
+    pub(crate) hold: Hold,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The command to print the page of, for example run
+    pub(crate) command: Option<String>,
 }
 
 /// What to do when the lock stays busy.

@@ -167,7 +167,7 @@ impl Settings {
 
 /// An environment variable that, when it is there, has a value. An empty store that meant the default one
 /// would exclude nobody where a variable of a script wasn't set.
-fn variable(env: Env<'_>, name: &'static str) -> Result<Option<Set<String>>, Failure> {
+pub(crate) fn variable(env: Env<'_>, name: &'static str) -> Result<Option<Set<String>>, Failure> {
     let Some(value) = env(name) else {
         return Ok(None);
     };

@@ -4,6 +4,8 @@ use leasehold::{Error, ErrorKind};
 
 /// `status`: nobody holds it. `break`: there was nothing to break.
 pub(crate) const FREE: u8 = 1;
+/// `doctor`: something is bad.
+pub(crate) const BAD: u8 = 1;
 /// The command line or a lock's name can't be right.
 pub(crate) const USAGE: u8 = 64;
 /// The store can't be reached or gives no answer.

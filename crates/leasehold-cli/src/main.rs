@@ -46,8 +46,15 @@ fn leasehold(line: Vec<OsString>) -> u8 {
         verbose: cli.global.verbose,
     };
     let ended = usage::check(&cli, &line).and_then(|()| {
+        // These read no settings: one that is wrong must not keep them.
+        match &cli.command {
+            Command::Completions(asked) => return commands::generated::completions(asked, printer),
+            Command::Man(asked) => return commands::generated::man(asked, printer),
+            _ => {}
+        }
         let ttl = match &cli.command {
-            Command::Run(run) => run.ttl,
+            Command::Run(run) => run.claim.ttl,
+            Command::Acquire(acquire) => acquire.claim.ttl,
             _ => None,
         };
         let settings = Settings::load(&cli.global, ttl, &|name| std::env::var_os(name))?;
@@ -79,10 +86,18 @@ fn dispatch(command: Command, context: Context) -> Result<u8, Failure> {
     let ended = runtime.block_on(async {
         match command {
             Command::Run(run) => commands::run::run(run, &context).await,
+            Command::Acquire(acquire) => commands::acquire::acquire(acquire, &context).await,
+            Command::Extend(extend) => commands::detached::extend(extend, &context).await,
+            Command::Release(release) => commands::detached::release(release, &context).await,
             Command::Status(name) => commands::status::status(name, &context).await,
             Command::List(list) => commands::list::list(list, &context).await,
             Command::Break(broken) => commands::break_::break_(broken, &context).await,
+            Command::Doctor => commands::doctor::doctor(&context).await,
             Command::Config => commands::config::config(&context),
+            Command::Completions(asked) => {
+                commands::generated::completions(&asked, context.printer)
+            }
+            Command::Man(asked) => commands::generated::man(&asked, context.printer),
         }
     });
     // A call to a file system that hangs must not keep the process.

@@ -42,6 +42,29 @@ pub(crate) struct Event<'a> {
     pub(crate) message: String,
 }
 
+impl<'a> Event<'a> {
+    /// An event of the lock `name`; the store's URL is added to the text.
+    pub(crate) fn new(
+        level: Level,
+        event: &'static str,
+        name: &'a str,
+        store: &'a str,
+        token: Option<&'a str>,
+        text: &str,
+    ) -> Self {
+        Self {
+            level,
+            event,
+            name,
+            store,
+            token,
+            holder: None,
+            reason: None,
+            message: format!("{text} (store {store})"),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Line<'a, T> {
     schema: u8,
@@ -68,17 +91,15 @@ struct ErrorJson<'a> {
 impl Printer {
     /// Prints a result; the text ends with a newline. A reader that has gone away has what it wanted.
     pub(crate) fn out(self, text: &str) -> Result<(), Failure> {
-        let mut stdout = io::stdout().lock();
-        match stdout
-            .write_all(text.as_bytes())
-            .and_then(|()| stdout.flush())
-        {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Err(error) => Err(Failure::internal(format!(
-                "stdout can't be written: {error}"
-            ))),
+        match write_out(text) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritten(&error)),
+            _ => Ok(()),
         }
+    }
+
+    /// Prints what has to arrive: a reader that has gone away is an error.
+    pub(crate) fn hand_over(self, text: &str) -> Result<(), Failure> {
+        write_out(text).map_err(|error| unwritten(&error))
     }
 
     /// Prints a result as one line of JSON.
@@ -153,12 +174,22 @@ impl Printer {
     }
 }
 
+fn write_out(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+fn unwritten(error: &io::Error) -> Failure {
+    Failure::internal(format!("stdout can't be written: {error}"))
+}
+
 /// One write a line, so that it doesn't mix with what the job prints. There is nobody to tell of an error.
 fn err(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-fn json(object: &impl Serialize) -> Result<String, Failure> {
+pub(crate) fn json(object: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string(object)
         .map_err(|error| Failure::internal(format!("the answer can't be written as JSON: {error}")))
 }

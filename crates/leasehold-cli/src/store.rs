@@ -1,7 +1,7 @@
 //! Which store: the one that was chosen, or the default one; and its password.
 
 use std::fs::{DirBuilder, File};
-use std::io::Read as _;
+use std::io::Read;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -14,9 +14,11 @@ use crate::exit::Failure;
 const SCHEME: &str = "sqlite";
 const FILE: &str = "locks.db";
 const ROOT_FOLDER: &str = "/var/lib/leasehold";
+/// The schemes that need cryptography.
+const TLS: &[&str] = &["rediss"];
 /// The URL parameter that names a file with the password.
 const PASSWORD_FILE: &str = "password-file";
-const PASSWORD_BYTES_MAX: u64 = 4096;
+const SECRET_BYTES_MAX: u64 = 4096;
 const WAYS: &str = "a password on the command line can be read by every user of this host; \
     put it into LEASEHOLD_STORE or LEASEHOLD_PASSWORD, into a file named by password_file in the configuration file, \
     or into one named by ?password-file= in the URL";
@@ -136,7 +138,8 @@ pub(crate) fn prepare(
             Password::Text(text) => text,
             Password::File(path) => {
                 let path = resolve(&path, env)?;
-                read_secret(&path).map_err(|fault| {
+                let secret = File::open(&path).map_err(unread).and_then(read_secret);
+                secret.map_err(|fault| {
                     Failure::config(format!("the password file {}: {fault}", path.display()))
                 })?
             }
@@ -145,6 +148,10 @@ pub(crate) fn prepare(
     }
     // Ours to read; the store doesn't know it.
     url.take(PASSWORD_FILE);
+    if TLS.contains(&url.scheme()) {
+        // Fails only when there is one already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
     Ok(url)
 }
 
@@ -196,21 +203,25 @@ fn resolve(path: &Path, env: Env<'_>) -> Result<PathBuf, Failure> {
 }
 
 /// The first line, without its end. No fault repeats any of it.
-fn read_secret(path: &Path) -> Result<String, String> {
+pub(crate) fn read_secret(file: impl Read) -> Result<String, String> {
     let mut text = String::new();
-    let file = File::open(path).map_err(|error| format!("can't be read: {error}"))?;
-    file.take(PASSWORD_BYTES_MAX + 1)
+    file.take(SECRET_BYTES_MAX + 1)
         .read_to_string(&mut text)
-        .map_err(|error| format!("can't be read: {error}"))?;
+        .map_err(unread)?;
     let password = text.strip_suffix('\n').unwrap_or(&text);
     let password = password.strip_suffix('\r').unwrap_or(password);
     if password.is_empty() {
         return Err("is empty".into());
     }
-    if text.len() as u64 > PASSWORD_BYTES_MAX || password.contains('\n') {
+    if text.len() as u64 > SECRET_BYTES_MAX || password.contains('\n') {
         return Err(format!(
-            "must hold one line of at most {PASSWORD_BYTES_MAX} bytes"
+            "must hold one line of at most {SECRET_BYTES_MAX} bytes"
         ));
     }
     Ok(password.to_owned())
+}
+
+/// Why a file with a secret is of no use.
+pub(crate) fn unread(error: std::io::Error) -> String {
+    format!("can't be read: {error}")
 }

@@ -8,7 +8,7 @@ use leasehold::{Name, StoreUrl};
 use leasehold_core::NOTE_BYTES_MAX;
 use leasehold_core::url::suggestion;
 
-use crate::args::{Cli, Command, IfBusy, Log, Run};
+use crate::args::{Claim, Cli, Command, IfBusy, Log, Run};
 use crate::exit::Failure;
 use crate::printer::Printer;
 use crate::show::clean;
@@ -72,13 +72,22 @@ fn asked_log(line: &[OsString]) -> Log {
 /// Refuses what the parser lets through, before anything is read or asked.
 pub(crate) fn check(cli: &Cli, line: &[OsString]) -> Result<(), Failure> {
     let name = match &cli.command {
-        Command::Run(run) => Some(&run.name),
+        Command::Run(run) => Some(&run.claim.name),
+        Command::Acquire(acquire) => Some(&acquire.claim.name),
+        Command::Extend(extend) => extend.hold.name.as_ref(),
+        Command::Release(release) => release.hold.name.as_ref(),
         Command::Status(status) => Some(&status.name),
         Command::Break(broken) => Some(&broken.name),
-        Command::List(_) | Command::Config => None,
+        Command::List(_)
+        | Command::Doctor
+        | Command::Config
+        | Command::Completions(_)
+        | Command::Man(_) => None,
     };
-    if let Command::Run(run) = &cli.command {
-        check_run(run, line)?;
+    match &cli.command {
+        Command::Run(run) => check_run(run, line)?,
+        Command::Acquire(acquire) => check_claim(&acquire.claim)?,
+        _ => {}
     }
     if let Some(name) = name {
         Name::new(name)?;
@@ -90,7 +99,7 @@ fn check_run(run: &Run, line: &[OsString]) -> Result<(), Failure> {
     if run.job.is_empty() {
         return Err(Failure::usage(format!(
             "there is no command to run; it comes after --:\n  leasehold run {} -- CMD ARGS...",
-            quoted(OsStr::new(&run.name))
+            quoted(OsStr::new(&run.claim.name))
         )));
     }
     // The job is the end of the line, whatever is in it.
@@ -105,15 +114,19 @@ fn check_run(run: &Run, line: &[OsString]) -> Result<(), Failure> {
             corrected(ours, job)
         )));
     }
-    if run.if_busy == IfBusy::Skip && run.busy_code.is_some() {
+    if run.max_hold.is_some_and(|most| most.is_zero()) {
+        return Err(Failure::usage("--max-hold 0s leaves the job no time"));
+    }
+    check_claim(&run.claim)
+}
+
+fn check_claim(claim: &Claim) -> Result<(), Failure> {
+    if claim.if_busy == IfBusy::Skip && claim.busy_code.is_some() {
         return Err(Failure::usage(
             "--busy-code has no meaning with --if-busy skip, which exits 0",
         ));
     }
-    if run.max_hold.is_some_and(|most| most.is_zero()) {
-        return Err(Failure::usage("--max-hold 0s leaves the job no time"));
-    }
-    match &run.note {
+    match &claim.note {
         Some(note) if note.len() > NOTE_BYTES_MAX => Err(Failure::usage(format!(
             "--note has {} bytes, the most is {NOTE_BYTES_MAX}",
             note.len()
@@ -162,8 +175,13 @@ fn quoted(word: &OsStr) -> String {
     if plain {
         word.into_owned()
     } else {
-        format!("'{}'", clean(&word).replace('\'', "'\\''"))
+        in_quotes(&clean(&word))
     }
+}
+
+/// Text as every POSIX shell reads it back unchanged.
+pub(crate) fn in_quotes(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// Text that repeats the command line, with the passwords of URLs in it blotted out.

@@ -49,16 +49,17 @@ fn no_output_ever_shows_a_password() {
         &format!("store = \"redis://:{CANARY}@h\nttl = 3"),
     );
     let config = config.to_str().unwrap();
-    let with_secret = format!("redis://me:{CANARY}@h/0");
+    // Nothing listens there.
+    let with_secret = format!("redis://me:{CANARY}@localhost:1/0");
     let in_argv = format!("--store=redis://:{CANARY}@h");
     let lines: [&[&str]; 12] = [
         &["config"],
         &["config", "--json"],
         &["config", "--config", config],
         &["config", "--config", broken.to_str().unwrap()],
-        &["list"],
-        &["-v", "run", "x", "--", "env"],
-        &["--json", "status", "x"],
+        &["list", "--connect-timeout", "300ms"],
+        &["-v", "run", "x", "--connect-timeout", "300ms", "--", "env"],
+        &["--json", "status", "x", "--connect-timeout", "300ms"],
         &["run", "x", "env", &with_secret],
         &[&in_argv, "run", "x", "env"],
         &[&in_argv, "--json", "run", "x", "env"],
@@ -155,9 +156,12 @@ fn a_password_file_that_can_not_be_right_is_said_to_be_so_without_its_text() {
     done(&mut command)
         .is(78)
         .says("CREDENTIALS_DIRECTORY, which isn't set");
-    // One that can be read gets as far as the scheme, which this build doesn't have.
+    // One that can be read gets as far as the server, which isn't there.
     host.file("creds/x", "secret\r\n");
-    done(command.env("CREDENTIALS_DIRECTORY", at("creds")))
-        .is(78)
-        .says("no store for the scheme");
+    let mut command = host.bare(&["list", "--connect-timeout", "300ms"]);
+    command.env(
+        "LEASEHOLD_STORE",
+        "redis://localhost:1?password-file=$CREDENTIALS_DIRECTORY/x",
+    );
+    done(command.env("CREDENTIALS_DIRECTORY", at("creds"))).is(69);
 }

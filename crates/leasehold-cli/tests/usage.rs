@@ -7,7 +7,7 @@ mod common;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use common::{Done, Host, done};
+use common::{COMMANDS, Done, Host, done};
 
 fn refused(args: &[&str]) -> Done {
     let host = Host::new();
@@ -106,6 +106,17 @@ fn usage_errors_exit_64_and_say_what_to_write() {
         ("break x --if-token -1", "'-1'"),
         ("list a b", "'b'"),
         ("--log loud list", "human, json"),
+        ("acquire", "<NAME>"),
+        ("acquire x --if-busy skip --busy-code 3", "--busy-code"),
+        ("acquire x -- true", "'true'"),
+        ("extend x", "--ttl"),
+        ("extend --ttl 1m", "which lock?"),
+        ("release x", "whose lock?"),
+        ("release /x", "begins with '/'"),
+        ("release x --owner 1", "'--owner'"),
+        ("completions", "<SHELL>"),
+        ("completions nosh", "bash"),
+        ("man rnu", "did you mean \"run\"?"),
     ] {
         is_refused(line, says);
     }
@@ -117,17 +128,18 @@ fn usage_errors_exit_64_and_say_what_to_write() {
 #[test]
 fn help_and_version_exit_0_on_stdout() {
     let host = Host::new();
-    for command in ["run", "status", "list", "break", "config"] {
+    let root = host.run(&["--help"]).is(0).out;
+    assert!(root.contains("Exit codes:"), "{root}");
+    for command in COMMANDS {
+        assert!(root.contains(&format!("\n  {command} ")), "{root}");
         let help = host.run(&[command, "--help"]).is(0);
         assert_eq!(help.err, "");
+        let (_, example) = help.out.split_once("Example:\n  ").unwrap();
         assert!(
-            help.out
-                .contains(&format!("Example:\n  leasehold {command}")),
-            "{}",
-            help.out
+            example.contains(&format!("leasehold {command}")),
+            "{example}"
         );
     }
-    assert!(host.run(&["--help"]).is(0).out.contains("Exit codes:"));
     assert_eq!(
         host.run(&["--version"]).is(0).out,
         format!("leasehold {}\n", env!("CARGO_PKG_VERSION"))

@@ -1,7 +1,12 @@
 //! The commands, and what they share: a store that is asked within a time.
 
+pub(crate) mod acquire;
 pub(crate) mod break_;
+mod claiming;
 pub(crate) mod config;
+pub(crate) mod detached;
+pub(crate) mod doctor;
+pub(crate) mod generated;
 pub(crate) mod list;
 pub(crate) mod run;
 pub(crate) mod status;

@@ -138,21 +138,20 @@ impl Watch<'_> {
 
     fn say(&self, waited: Duration, failure: Option<&Failure>) {
         let why = failure.map_or("", |failure| failure.message.as_str());
-        self.context.printer.event(&Event {
-            level: Level::Warn,
-            event: "outage",
-            name: self.name,
-            store: &self.store.shown,
-            token: None,
-            holder: None,
-            reason: None,
-            message: format!(
-                "still waiting for \"{}\" after {}, but the store can't be asked: {why} (store {})",
-                self.name,
-                duration::show(waited),
-                self.store.shown
-            ),
-        });
+        let text = format!(
+            "still waiting for \"{}\" after {}, but the store can't be asked: {why}",
+            self.name,
+            duration::show(waited),
+        );
+        let store = &self.store.shown;
+        self.context.printer.event(&Event::new(
+            Level::Warn,
+            "outage",
+            self.name,
+            store,
+            None,
+            &text,
+        ));
     }
 }
 

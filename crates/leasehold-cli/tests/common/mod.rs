@@ -14,8 +14,25 @@ use serde_json::Value;
 /// Longer than anything here takes on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
+/// Every subcommand.
+pub(crate) const COMMANDS: [&str; 11] = [
+    "run",
+    "acquire",
+    "extend",
+    "release",
+    "status",
+    "list",
+    "break",
+    "doctor",
+    "config",
+    "completions",
+    "man",
+];
+
 pub(crate) struct Host {
     folder: tempfile::TempDir,
+    /// Another store than a file in the folder.
+    store: Option<String>,
 }
 
 /// What a call came to.
@@ -28,7 +45,18 @@ pub(crate) struct Done {
 impl Host {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        Self { folder }
+        Self {
+            folder,
+            store: None,
+        }
+    }
+
+    /// A host whose store is elsewhere.
+    pub(crate) fn on(store: impl Into<String>) -> Self {
+        Self {
+            store: Some(store.into()),
+            ..Self::new()
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -43,7 +71,10 @@ impl Host {
     }
 
     pub(crate) fn store(&self) -> String {
-        format!("sqlite://{}/locks.db", self.path().display())
+        match &self.store {
+            Some(store) => store.clone(),
+            None => format!("sqlite://{}/locks.db", self.path().display()),
+        }
     }
 
     /// The command with nothing set but a path and a home.

@@ -64,7 +64,7 @@ impl Backend for Unreachable {
     }
 
     async fn resume(&self, _: Name, _: Owner) -> Result<Box<dyn Contender>> {
-        Err(Error::new(ErrorKind::Unsupported, "out"))
+        Err(Error::new(ErrorKind::Unsupported, "no detached holds"))
     }
 
     async fn check(&self) -> Result<Vec<Finding>> {

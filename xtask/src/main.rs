@@ -9,6 +9,7 @@
     reason = "a command for people: what it prints is what it is for"
 )]
 
+mod bench;
 mod deny;
 mod parts;
 mod tidy;
@@ -23,6 +24,8 @@ usage: cargo xtask COMMAND
   check    the same without the tests
   servers  bring the real servers that tests need, all or those named
   up NAME  start a server, for example redis, print its URL, stop it on Ctrl-C
+  bench [sqlite|redis] [--peers] [--quick] [--write]
+           measure; --write puts the figures into docs/benchmarks.md
 
 and each part alone:
 ";
@@ -33,6 +36,13 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["test"] => parts::run(parts::PARTS),
         ["check"] => parts::run(parts::without_tests()),
+        ["bench", words @ ..] => match bench::run(words) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                eprintln!("bench failed: {why}");
+                ExitCode::FAILURE
+            }
+        },
         ["up" | "servers", ..] => parts::become_servers(&words),
         [name] => match parts::named(name) {
             Some(part) => parts::run(std::slice::from_ref(part)),

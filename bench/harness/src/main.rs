@@ -1,0 +1,129 @@
+//! leasehold beside the same statements on the raw driver, and beside its peers, in one run.
+//!
+//! `cargo xtask bench` builds what it needs and starts it. It starts itself again as a worker per connection, so
+//! that every library is measured in processes of its own.
+//!
+//! - `subjects`, `raw_sqlite`: what is measured here; `peers`: what is brought from elsewhere.
+//! - `pairs`, `contended`, `held`, `wrapped`: the four things that are measured.
+//! - `report`: the tables.
+
+mod contended;
+mod held;
+mod pairs;
+mod peers;
+mod raw_sqlite;
+mod report;
+mod server;
+mod stats;
+mod subjects;
+mod worker;
+mod wrapped;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use leasehold_bench_load::Result;
+
+use crate::peers::Entry;
+use crate::server::{Server, Store};
+
+const USAGE: &str = "usage: cargo xtask bench [sqlite|redis] [--peers] [--quick] [--write]";
+
+/// What one run is asked for.
+struct Plan {
+    stores: Vec<Store>,
+    peers: bool,
+    quick: bool,
+    write: bool,
+    /// Where cargo builds: the command is there, and what peers need.
+    target: PathBuf,
+}
+
+impl Plan {
+    fn read(target: &str, words: &[&str]) -> Result<Self> {
+        let mut plan = Self {
+            stores: Vec::new(),
+            peers: false,
+            quick: false,
+            write: false,
+            target: target.into(),
+        };
+        for word in words {
+            match *word {
+                "sqlite" => plan.stores.push(Store::Sqlite),
+                "redis" => plan.stores.push(Store::Redis),
+                "--peers" => plan.peers = true,
+                "--quick" => plan.quick = true,
+                "--write" => plan.write = true,
+                _ => return Err(USAGE.into()),
+            }
+        }
+        if plan.stores.is_empty() {
+            plan.stores = vec![Store::Sqlite, Store::Redis];
+        }
+        Ok(plan)
+    }
+
+    fn rounds(&self) -> usize {
+        if self.quick { 1 } else { 3 }
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let outcome = match &words[..] {
+        ["worker", words @ ..] => subjects::run(words),
+        ["bench", target, words @ ..] => Plan::read(target, words).and_then(|plan| bench(&plan)),
+        _ => Err(USAGE.into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(plan: &Plan) -> Result<()> {
+    let peers = if plan.peers {
+        peers::bring(&plan.target)?
+    } else {
+        Vec::new()
+    };
+    for store in &plan.stores {
+        let peers = match store {
+            Store::Redis => &peers[..],
+            Store::Sqlite => &[],
+        };
+        let tables = measure(plan, *store, peers)?;
+        println!("{tables}");
+        if plan.write {
+            report::write(*store, &tables)?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything on one store, as Markdown.
+fn measure(plan: &Plan, store: Store, peers: &[Entry]) -> Result<String> {
+    let ours = peers::ours(store);
+    let entries: Vec<&Entry> = ours.iter().chain(peers).collect();
+    let parts: [(&str, Part); 4] = [
+        ("One lock, nobody else", pairs::table),
+        ("One lock, many contenders", contended::table),
+        ("Many locks held", held::table),
+        ("A command under a lock", wrapped::table),
+    ];
+    let mut tables = vec![report::machine()?];
+    for (title, part) in parts {
+        eprintln!("{}: {title}", store.name());
+        // A server of its own: what one part leaves behind is not the next one's.
+        let server = Server::start(store, &plan.target)?;
+        tables.push(format!("### {title}\n\n{}", part(plan, &server, &entries)?));
+    }
+    Ok(tables.join("\n"))
+}
+
+type Part = fn(&Plan, &Server, &[&Entry]) -> Result<String>;

@@ -1,0 +1,84 @@
+//! The server that is measured against, and what it says it was asked.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use leasehold_bench_load::{Result, text};
+use leasehold_testkit::servers::{Redis, RedisEdition};
+use tempfile::TempDir;
+
+/// Which store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Store {
+    Sqlite,
+    Redis,
+}
+
+impl Store {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Redis => "redis",
+        }
+    }
+}
+
+/// A store of one's own, gone when dropped.
+pub(crate) enum Server {
+    /// Its folder.
+    Sqlite(TempDir),
+    Redis(Redis),
+}
+
+impl Server {
+    pub(crate) fn start(store: Store, target: &Path) -> Result<Self> {
+        Ok(match store {
+            // Beside the build: a temporary folder is in memory on some machines, where no commit costs anything.
+            Store::Sqlite => Self::Sqlite(TempDir::with_prefix_in("bench-", target).map_err(text)?),
+            Store::Redis => Self::Redis(Redis::start(RedisEdition::Redis7).map_err(text)?),
+        })
+    }
+
+    pub(crate) fn store(&self) -> Store {
+        match self {
+            Self::Sqlite(_) => Store::Sqlite,
+            Self::Redis(_) => Store::Redis,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::Sqlite(folder) => format!("sqlite://{}/locks.db", folder.path().display()),
+            Self::Redis(redis) => redis.url(),
+        }
+    }
+
+    /// How often each command was called since the start, also by scripts; nothing for a store without a server.
+    pub(crate) fn calls(&self) -> Result<HashMap<String, u64>> {
+        let Self::Redis(redis) = self else {
+            return Ok(HashMap::new());
+        };
+        let client = redis::Client::open(redis.url()).map_err(text)?;
+        let mut connection = client.get_connection().map_err(text)?;
+        let info: String = redis::cmd("INFO")
+            .arg("commandstats")
+            .query(&mut connection)
+            .map_err(text)?;
+        let calls = info.lines().filter_map(|line| {
+            let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            let calls = rest.split(',').next()?.parse().ok()?;
+            Some((command.to_owned(), calls))
+        });
+        Ok(calls.collect())
+    }
+}
+
+/// How often `command` was called between two counts.
+pub(crate) fn calls_between(
+    before: &HashMap<String, u64>,
+    after: &HashMap<String, u64>,
+    command: &str,
+) -> u64 {
+    let count = |calls: &HashMap<String, u64>| calls.get(command).copied().unwrap_or(0);
+    count(after) - count(before)
+}

@@ -1,0 +1,66 @@
+//! Other Rust lock libraries under the same load: `leasehold-bench-peers SUBJECT URL`.
+
+use std::process::ExitCode;
+
+use distributed_lock_core::traits::{DistributedLock, LockHandle, LockProvider};
+use distributed_lock_redis::{RedisLockHandle, RedisLockProvider};
+use leasehold_bench_load::{Result, Subject, TTL, serve, text};
+use rslock::{LockGuard, LockManager};
+
+struct Rslock(LockManager);
+
+impl Subject for Rslock {
+    type Hold = LockGuard;
+
+    async fn acquire(&self, name: &str) -> Result<LockGuard> {
+        self.0.acquire(name.as_bytes(), TTL).await.map_err(text)
+    }
+
+    async fn release(&self, hold: LockGuard) -> Result<()> {
+        self.0.unlock(&hold.lock).await;
+        Ok(())
+    }
+}
+
+struct DistributedLockRedis(RedisLockProvider);
+
+impl Subject for DistributedLockRedis {
+    type Hold = RedisLockHandle;
+
+    async fn acquire(&self, name: &str) -> Result<RedisLockHandle> {
+        let lock = self.0.create_lock(name);
+        lock.acquire(None).await.map_err(text)
+    }
+
+    async fn release(&self, hold: RedisLockHandle) -> Result<()> {
+        hold.release().await.map_err(text)
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let outcome = match words[..] {
+        ["rslock", url] => serve(Rslock(LockManager::new(vec![url]))).await,
+        ["distributed-lock", url] => {
+            let provider = RedisLockProvider::builder()
+                .url(url)
+                .expiry(TTL)
+                .build()
+                .await;
+            match provider {
+                Ok(provider) => serve(DistributedLockRedis(provider)).await,
+                Err(error) => Err(text(error)),
+            }
+        }
+        _ => Err("usage: leasehold-bench-peers rslock|distributed-lock URL".into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -22,17 +22,27 @@ macro_rules! script {
     };
 }
 
-script!(ACQUIRE, "One try.", "common.lua", "acquire.lua");
+script!(
+    ACQUIRE,
+    "One try.",
+    "common.lua",
+    "acquire_free.lua",
+    "queue.lua",
+    "acquire.lua"
+);
 script!(
     RELEASE,
     "Ends an attempt or a hold.",
+    "release_free.lua",
     "common.lua",
+    "queue.lua",
     "release.lua"
 );
 script!(
     BREAK,
     "Takes a lock from its holder.",
     "common.lua",
+    "queue.lua",
     "break.lua"
 );
 script!(RENEW, "Renews many holds.", "renew.lua");

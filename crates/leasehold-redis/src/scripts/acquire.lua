@@ -1,9 +1,5 @@
--- One try. KEYS[5] the owner's tombstone.
--- ARGV: owner, n (number of this try), ttl ms, alive ms, queue (0/1), channel, holder.
--- Answers: {'granted', token, n, ttl} | {'busy', ours (0/1), place, expires in ms, token, granted ms, holder}
---          | {'type', what it is} | {'gone'}
-local owner, n, ttl, alive, queue, channel, holder =
-  ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', ARGV[6], ARGV[7]
+-- One try on a lock that is held or waited for; after acquire_free.lua and queue.lua.
+local ttl, alive, queue = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
 
 -- This owner has been released while a try of it was still on its way: this is that try.
 if call('EXISTS', KEYS[5]) == 1 then return {'gone'} end

@@ -1,6 +1,4 @@
--- Ends an attempt or a hold. KEYS[5] the owner's tombstone.
--- ARGV: owner, keep ms (0: free it), tombstone ms (0: no try is unanswered), always (1: hand over without end).
--- Answers: 'freed' | 'expired' | 'another'
+-- The rest of a release; after release_free.lua, common.lua and queue.lua.
 local owner, keep, tombstone, always = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
 
 if tombstone > 0 then call('SET', KEYS[5], '1', 'PX', tombstone) end

@@ -1,0 +1,36 @@
+-- Who waits; after common.lua.
+local function leave(owner)
+  call('ZREM', Q, owner)
+  call('HDEL', W, owner)
+end
+
+-- The first waiter that is alive, and what it said; those before it are dropped.
+local function first()
+  while true do
+    local head = call('ZRANGE', Q, 0, 0)[1]
+    if not head then return nil end
+    local said = call('HGET', W, head)
+    if said then
+      local n, alive, till, channel, holder = string.match(said, '^(%d+) (%d+) (%d+) (%S+) (.*)$')
+      if n and tonumber(till) > now then
+        return head, n, alive, tonumber(till) - now, channel, holder
+      end
+    end
+    leave(head)
+  end
+end
+
+-- Gives the lock, which is ours to give, to the first waiter alive and tells it alone. It has the lock for
+-- the rest of the time it said it is alive: counted from its own last try, that is a lease it can use
+-- without asking. A waiter whose process no longer listens is passed over.
+local function pass(streak)
+  while true do
+    local head, n, alive, window, channel, holder = first()
+    if not head then return nil end
+    leave(head)
+    local token = grant(head, n, window, channel, holder, streak)
+    local heard = redis.pcall('PUBLISH', channel, 'granted ' .. head .. ' ' .. token .. ' ' .. n .. ' ' .. alive)
+    if type(heard) ~= 'number' or heard > 0 then return head end
+    call('DEL', L)
+  end
+end

@@ -16,7 +16,9 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
             .arg(&target);
         command
     };
-    succeed(cargo("build").args(["--package", "leasehold-cli"]))?;
+    // With the stores that are measured, whatever the command has by default.
+    let stores = "leasehold/sqlite,leasehold/redis";
+    succeed(cargo("build").args(["--package", "leasehold-cli", "--features", stores]))?;
     succeed(
         cargo("run")
             .args(["--manifest-path", "bench/Cargo.toml"])

@@ -14,6 +14,43 @@ use crate::stats::{median, quantile};
 type Run<'a> = Box<dyn Fn() -> Result<f64> + 'a>;
 
 pub(crate) fn table(plan: &Plan, server: &Server, _: &[&Entry]) -> Result<String> {
+    let runs = runs(plan, server);
+    let times = if plan.quick { 20 } else { 100 };
+    // Each run: its rounds, each the times it took.
+    let mut rounds: Vec<Vec<Vec<f64>>> = runs.iter().map(|_| Vec::new()).collect();
+    for _ in 0..plan.rounds() {
+        let mut round: Vec<Vec<f64>> = runs.iter().map(|_| Vec::new()).collect();
+        for _ in 0..times {
+            for ((_, run), took) in runs.iter().zip(&mut round) {
+                took.push(run()?);
+            }
+        }
+        for (rounds, round) in rounds.iter_mut().zip(round) {
+            rounds.push(round);
+        }
+    }
+    let middle = |at: usize, part: f64| {
+        let each: Vec<f64> = rounds[at]
+            .iter()
+            .map(|round| quantile(round, part))
+            .collect();
+        median(&each)
+    };
+    let mut table =
+        String::from("| command | p50 ms | p99 ms | p50 over `true` ms |\n|---|---|---|---|\n");
+    for (at, (name, _)) in runs.iter().enumerate() {
+        table += &format!(
+            "| {name} | {:.2} | {:.2} | {:.2} |\n",
+            middle(at, 0.5),
+            middle(at, 0.99),
+            middle(at, 0.5) - middle(0, 0.5),
+        );
+    }
+    Ok(table)
+}
+
+/// What is compared, the bare command first.
+fn runs<'a>(plan: &Plan, server: &'a Server) -> Vec<(String, Run<'a>)> {
     let program = plan.target.join("release/leasehold");
     let file = plan.target.join("bench-flock");
     let store = server.store().name();
@@ -24,11 +61,11 @@ pub(crate) fn table(plan: &Plan, server: &Server, _: &[&Entry]) -> Result<String
         ),
         (
             "`flock f true`".into(),
-            Box::new(|| timed(Command::new("flock").arg(&file).arg("true"))),
+            Box::new(move || timed(Command::new("flock").arg(&file).arg("true"))),
         ),
         (
             format!("`leasehold run x -- true` on {store}"),
-            Box::new(|| {
+            Box::new(move || {
                 timed(
                     Command::new(&program)
                         .args(["run", "x", "--", "true"])
@@ -51,40 +88,7 @@ pub(crate) fn table(plan: &Plan, server: &Server, _: &[&Entry]) -> Result<String
             }),
         ));
     }
-
-    let times = if plan.quick { 20 } else { 100 };
-    // Each entry: its rounds, each the times it took.
-    let mut rounds: Vec<Vec<Vec<f64>>> = runs.iter().map(|_| Vec::new()).collect();
-    for _ in 0..plan.rounds() {
-        rounds.iter_mut().for_each(|rounds| rounds.push(Vec::new()));
-        for _ in 0..times {
-            for ((_, run), rounds) in runs.iter().zip(&mut rounds) {
-                let took = run()?;
-                if let Some(round) = rounds.last_mut() {
-                    round.push(took);
-                }
-            }
-        }
-    }
-    let middle = |at: usize, part: f64| {
-        median(
-            &rounds[at]
-                .iter()
-                .map(|round| quantile(round, part))
-                .collect::<Vec<_>>(),
-        )
-    };
-    let mut table =
-        String::from("| command | p50 ms | p99 ms | p50 over `true` ms |\n|---|---|---|---|\n");
-    for (at, (name, _)) in runs.iter().enumerate() {
-        table += &format!(
-            "| {name} | {:.2} | {:.2} | {:.2} |\n",
-            middle(at, 0.5),
-            middle(at, 0.99),
-            middle(at, 0.5) - middle(0, 0.5),
-        );
-    }
-    Ok(table)
+    runs
 }
 
 fn timed(command: &mut Command) -> Result<f64> {

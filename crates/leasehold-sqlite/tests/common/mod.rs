@@ -350,32 +350,8 @@ async fn obey(client: &Client, guards: &Guards, words: &[&str]) {
                 .map_or("released", |reason| reason.as_str());
             answer(&format!("lost {reason} {}", now()));
         }
-        // Starts a program that inherits the liveness file, as its standard input.
-        ["inherit", seconds] => {
-            #[allow(clippy::zombie_processes, reason = "it is to outlive its parent")]
-            let child = Command::new("sleep")
-                .arg(seconds)
-                .stdin(client.inherit().unwrap())
-                .stdout(Stdio::null())
-                .process_group(0)
-                .spawn()
-                .unwrap();
-            answer(&format!("child {}", child.id()));
-        }
-        // Takes one lock after the other until that fails: "full COUNT KIND".
-        ["fill"] => {
-            for count in 0.. {
-                let name = format!("fill/{count}");
-                let note = "x".repeat(200);
-                let lock = client.lock(&name).unwrap().note(note).ttl(LONG * 60);
-                match lock.try_acquire().await {
-                    Ok(guard) => drop(guards.lock().unwrap().insert(name, guard.unwrap())),
-                    Err(error) => {
-                        return answer(&format!("full {count} {}", error.kind().as_str()));
-                    }
-                }
-            }
-        }
+        ["inherit", seconds] => inherit(client, seconds),
+        ["fill"] => fill(client, guards).await,
         // Takes and releases the lock for ever: "granted NAME TOKEN BOOTTIME" each time.
         ["spin", name] => loop {
             let guard = client.lock(name).unwrap().acquire().await.unwrap();
@@ -387,6 +363,32 @@ async fn obey(client: &Client, guards: &Guards, words: &[&str]) {
             Err(error) => answer(&format!("error {} {error}", error.kind().as_str())),
         },
         _ => panic!("{words:?}"),
+    }
+}
+
+/// Starts a program that inherits the liveness file, as its standard input.
+fn inherit(client: &Client, seconds: &str) {
+    #[allow(clippy::zombie_processes, reason = "it is to outlive its parent")]
+    let child = Command::new("sleep")
+        .arg(seconds)
+        .stdin(client.inherit().unwrap())
+        .stdout(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    answer(&format!("child {}", child.id()));
+}
+
+/// Takes one lock after the other until that fails: "full COUNT KIND".
+async fn fill(client: &Client, guards: &Guards) {
+    for count in 0.. {
+        let name = format!("fill/{count}");
+        let note = "x".repeat(200);
+        let lock = client.lock(&name).unwrap().note(note).ttl(LONG * 60);
+        match lock.try_acquire().await {
+            Ok(guard) => drop(guards.lock().unwrap().insert(name, guard.unwrap())),
+            Err(error) => return answer(&format!("full {count} {}", error.kind().as_str())),
+        }
     }
 }
 

@@ -68,8 +68,8 @@ impl Tries {
         self.last
     }
 
-    /// A try was never sent.
-    pub(crate) fn unsent(&mut self, number: u64) {
+    /// A try was never sent, or it was refused: it won't land any more.
+    pub(crate) fn void(&mut self, number: u64) {
         self.sent.retain(|(sent, _)| *sent != number);
         self.unanswered.retain(|sent| *sent != number);
     }

@@ -9,12 +9,11 @@ use leasehold_core::backend::{
     Backend, BackendInfo, Broken, Capabilities, Contender, Finding, Inspection, TokenGrade,
 };
 use leasehold_core::{Claim, Error, ErrorKind, Name, Owner, Result, Token};
-use redis::{Client, Value, cmd};
+use redis::{Value, cmd};
 
 use crate::check;
 use crate::config::Config;
 use crate::contender::{RedisContender, fields};
-use crate::error;
 use crate::keys::{self, FAMILY, Keys};
 use crate::link::Link;
 use crate::renewer::Renewer;
@@ -59,12 +58,12 @@ pub(crate) fn capabilities() -> Capabilities {
 impl Redis {
     /// Connects, so that a wrong URL or password shows at once.
     pub(crate) async fn connect(config: Config) -> Result<Self> {
-        let client = Client::open(config.server).map_err(error::connecting)?;
+        let client = config.client;
         let grants = Link::new(client.clone(), GRANT);
         grants
             .command(&cmd("PING"))
             .await
-            .map_err(|failure| Error::from(failure).during("connect").on(&config.shown))?;
+            .map_err(|error| error.during("connect").on(&config.shown))?;
         let renewer = Renewer::start(Arc::new(Link::new(client.clone(), RENEWAL)))?;
         check::warn_once(&grants, &config.shown).await;
         let channel = format!("{FAMILY}c:{}", Owner::random()?.to_hex());
@@ -91,7 +90,7 @@ impl Redis {
             &keys.queue,
             &keys.waiters,
         ];
-        let answer = self.shared.grants.call(&INSPECT, &keys, &[]).await?;
+        let answer = self.shared.grants.ask(&INSPECT, &keys, &[]).await?;
         let mut fields = Fields::new(fields(answer)?);
         if fields.text()? == "type" {
             return Err(reply::not_a_lock(&fields.text()?));
@@ -115,6 +114,17 @@ impl Redis {
     }
 }
 
+/// Refuses the names of leasehold's own keys.
+fn not_a_sibling(name: &Name) -> Result<()> {
+    if !name.as_str().starts_with(FAMILY) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Invalid,
+        format!("names that begin with \"{FAMILY}\" are leasehold's own keys"),
+    ))
+}
+
 #[async_trait]
 impl Backend for Redis {
     fn info(&self) -> &BackendInfo {
@@ -122,16 +132,12 @@ impl Backend for Redis {
     }
 
     async fn contend(&self, claim: Claim) -> Result<Box<dyn Contender>> {
-        if claim.name.as_str().starts_with(FAMILY) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!("names that begin with \"{FAMILY}\" are leasehold's own keys"),
-            ));
-        }
+        not_a_sibling(&claim.name)?;
         Ok(Box::new(RedisContender::new(self.shared.clone(), claim)))
     }
 
     async fn resume(&self, name: Name, owner: Owner) -> Result<Box<dyn Contender>> {
+        not_a_sibling(&name)?;
         Ok(Box::new(RedisContender::resumed(
             self.shared.clone(),
             name,
@@ -173,15 +179,18 @@ impl Backend for Redis {
         }
         let mut held = Vec::new();
         for name in names {
-            let inspection = self.look(&name).await?;
-            if inspection.holder.is_some() {
-                held.push(inspection);
+            match self.look(&name).await {
+                Ok(inspection) if inspection.holder.is_some() => held.push(inspection),
+                // Its key is something else since: no lock of anybody's, and no reason to hide the others.
+                Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                looked => drop(looked?),
             }
         }
         Ok(held)
     }
 
     async fn break_hold(&self, name: &Name, token: Option<Token>) -> Result<Broken> {
+        not_a_sibling(name)?;
         let keys = Keys::of(name);
         let keys = [
             keys.lock.as_str(),

@@ -7,7 +7,7 @@ use leasehold_core::backend::{Finding, Verdict};
 use leasehold_core::{Error, ErrorKind, Result};
 use redis::cmd;
 
-use crate::link::{Failure, Link};
+use crate::link::Link;
 
 /// The oldest server that has all the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
@@ -57,7 +57,7 @@ async fn info(link: &Link) -> Result<Info> {
 
 /// A setting, where the user may read it.
 async fn setting(link: &Link, name: &str) -> Option<String> {
-    let answer: Result<_, Failure> = link.command(cmd("CONFIG").arg("GET").arg(name)).await;
+    let answer = link.command(cmd("CONFIG").arg("GET").arg(name)).await;
     let pair: Vec<String> = redis::from_redis_value(answer.ok()?).ok()?;
     pair.into_iter().nth(1)
 }

@@ -7,17 +7,27 @@ use std::time::Duration;
 use leasehold_core::url::StoreUrl;
 use leasehold_core::{Error, ErrorKind, Result};
 use redis::io::tcp::TcpSettings;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use redis::io::tcp::socket2::TcpKeepalive;
+use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
+
+use crate::tls;
 
 /// How long a connection may take to be made.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
 
 /// The parameters besides `prefix`, which every store has.
-const PARAMETERS: &[&str] = &["handover", "prefix"];
+const PARAMETERS: &[&str] = &[
+    tls::CA_FILE,
+    tls::CLIENT_CERT_FILE,
+    tls::CLIENT_KEY_FILE,
+    "handover",
+    "prefix",
+];
 
 #[derive(Clone)]
 pub(crate) struct Config {
-    pub(crate) server: ConnectionInfo,
+    /// Connects to the server.
+    pub(crate) client: Client,
     /// The URL without secrets.
     pub(crate) shown: Arc<str>,
     /// Hand the lock from waiter to waiter without end, though clients that poll for it starve.
@@ -28,6 +38,7 @@ impl Config {
     pub(crate) fn of(mut url: StoreUrl) -> Result<Self> {
         let shown: Arc<str> = url.to_string().into();
         let handover = url.take("handover");
+        let certificates = tls::certificates(&mut url)?;
         url.finish(PARAMETERS)?;
         let always_hand_over = match handover.as_deref() {
             None | Some("fair") => false,
@@ -50,13 +61,30 @@ impl Config {
             .into_connection_info()
             .map_err(|error| invalid(&error.to_string()))?
             .set_redis_settings(redis)
-            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+            .set_tcp_settings(
+                TcpSettings::default()
+                    .set_nodelay(true)
+                    .set_keepalive(probes()),
+            );
+        let client = match certificates {
+            Some(certificates) => Client::build_with_tls(server, certificates),
+            None => Client::open(server),
+        };
         Ok(Self {
-            server,
+            client: client.map_err(|error| invalid(&error.to_string()))?,
             shown,
             always_hand_over,
         })
     }
+}
+
+/// Probes find out within half a minute that the other end is gone without a word: a subscription sends nothing by
+/// itself, and would listen for ever.
+fn probes() -> TcpKeepalive {
+    TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3)
 }
 
 fn invalid(what: &str) -> Error {
@@ -84,13 +112,7 @@ fn address(url: &StoreUrl) -> Result<(ConnectionAddr, i64)> {
             })?,
     };
     if url.scheme() == "rediss" {
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "TLS needs a cryptography provider and this process has none; call \
-                 rustls::crypto::ring::default_provider().install_default() at its start",
-            ));
-        }
+        tls::check_provider()?;
         let addr = ConnectionAddr::TcpTls {
             host,
             port,
@@ -158,10 +180,19 @@ mod tests {
                 ConnectionAddr::Unix("/run/redis.sock".into()),
             ),
         ] {
-            assert_eq!(config(url).unwrap().server.addr(), &addr, "{url}");
+            assert_eq!(
+                config(url).unwrap().client.get_connection_info().addr(),
+                &addr,
+                "{url}"
+            );
         }
         assert_eq!(
-            config("redis://h/3").unwrap().server.redis_settings().db(),
+            config("redis://h/3")
+                .unwrap()
+                .client
+                .get_connection_info()
+                .redis_settings()
+                .db(),
             3
         );
     }
@@ -182,6 +213,10 @@ mod tests {
             "redis://:canary@h:99999",
             "redis://me:canary@h?x=1",
             "rediss://h",
+            "redis://h?ca-file=/etc/ssl/ca.pem",
+            "rediss://h?client-cert-file=/c.pem",
+            "rediss://h?client-key-file=/k.pem",
+            "rediss://h?ca-file=/nowhere/ca.pem",
         ] {
             let error = config(url)
                 .err()

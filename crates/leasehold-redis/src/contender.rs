@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::backend::{Attempt, Contender, Release, Renewal};
-use leasehold_core::{Claim, Error, Identity, Name, Owner, Result, clock};
+use leasehold_core::{Claim, Error, ErrorKind, Identity, Name, Owner, Result, clock};
 use redis::Value;
 
 use crate::attempt::Tries;
@@ -16,7 +16,7 @@ use crate::keys::Keys;
 use crate::link::Failure;
 use crate::renewer::millis;
 use crate::reply::{self, Field, Message};
-use crate::script::{ACQUIRE, Code, RELEASE};
+use crate::script::{ACQUIRE, RELEASE};
 use crate::subscriber::Registration;
 
 pub(crate) struct RedisContender {
@@ -66,6 +66,62 @@ impl RedisContender {
         }
     }
 
+    /// One try.
+    async fn try_once(&mut self) -> Result<Attempt, Failure> {
+        let shared = self.shared.clone();
+        let Some(trying) = &mut self.attempt else {
+            return Err(Failure::Unsent(Error::new(
+                ErrorKind::Bug,
+                "a hold of another process can't be acquired",
+            )));
+        };
+        let owner = self.owner.to_hex();
+        let waits = trying.tries.waits();
+        if waits {
+            shared.subscriber.ready().await.map_err(Failure::Unsent)?;
+            let told = self
+                .told
+                .get_or_insert_with(|| shared.subscriber.register(owner.clone()));
+            told.mailbox.clear();
+        }
+        let identity = serde_json::to_string(&*trying.identity).unwrap_or_default();
+        let number = trying.tries.send(clock::now());
+        // Until there is an answer it may land at any time, also after the release.
+        self.tombstone = trying.tries.tombstone();
+        let args = [
+            owner.as_str(),
+            &number.to_string(),
+            &millis(trying.tries.ttl()).to_string(),
+            &millis(trying.tries.alive()).to_string(),
+            if waits { "1" } else { "0" },
+            if waits {
+                shared.subscriber.channel()
+            } else {
+                "-"
+            },
+            &identity,
+        ];
+        let keys = keys(&self.name, self.owner);
+        let keys = keys.each_ref().map(String::as_str);
+        let reply = match shared.grants.call(&ACQUIRE, &keys, &args).await {
+            Ok(answer) => fields(answer)
+                .and_then(reply::try_reply)
+                .map_err(Failure::Sent),
+            Err(failure) => Err(failure),
+        };
+        let answered = match reply {
+            Ok(reply) => trying.tries.answered(number, reply).map_err(Failure::Sent),
+            Err(failure) => {
+                if !failure.may_land() {
+                    trying.tries.void(number);
+                }
+                Err(failure)
+            }
+        };
+        self.tombstone = trying.tries.tombstone();
+        answered
+    }
+
     /// A hand-over that has arrived and can still be used.
     fn handed(&mut self) -> Option<Attempt> {
         let message = self.told.as_ref()?.mailbox.take_handed()?;
@@ -107,24 +163,25 @@ pub(crate) fn fields(value: Value) -> Result<Vec<Field>> {
         .collect()
 }
 
-/// Calls one of the scripts that take a lock's four keys and the owner's tombstone.
-async fn call(
-    shared: &Shared,
-    script: &Code,
-    name: &Name,
-    owner: Owner,
-    args: &[&str],
-) -> Result<Value, Failure> {
-    let keys = Keys::of(name);
-    let tombstone = Keys::tombstone(name, owner);
-    let keys = [
-        keys.lock.as_str(),
-        &keys.counter,
-        &keys.queue,
-        &keys.waiters,
-        &tombstone,
-    ];
-    shared.grants.call(script, &keys, args).await
+/// What the scripts take that end or begin an attempt: the lock's four keys and the owner's tombstone.
+fn keys(name: &Name, owner: Owner) -> [String; 5] {
+    let Keys {
+        lock,
+        counter,
+        queue,
+        waiters,
+    } = Keys::of(name);
+    [lock, counter, queue, waiters, Keys::tombstone(name, owner)]
+}
+
+/// What the release script answered.
+fn outcome(answer: Value) -> Result<Release> {
+    match answer {
+        Value::BulkString(text) if text == b"freed" => Ok(Release::Freed),
+        Value::BulkString(text) if text == b"expired" => Ok(Release::Expired),
+        Value::BulkString(text) if text == b"another" => Ok(Release::Another),
+        other => Err(reply::unexpected(&Some(Field::Text(format!("{other:?}"))))),
+    }
 }
 
 #[async_trait]
@@ -133,53 +190,11 @@ impl Contender for RedisContender {
         if let Some(granted) = self.handed() {
             return Ok(granted);
         }
-        let shared = self.shared.clone();
-        let Some(trying) = &mut self.attempt else {
-            return Err(Error::new(
-                leasehold_core::ErrorKind::Bug,
-                "a hold of another process can't be acquired",
-            ));
-        };
-        let owner = self.owner.to_hex();
-        let waits = trying.tries.waits();
-        if waits {
-            shared.subscriber.ready().await?;
-            let told = self
-                .told
-                .get_or_insert_with(|| shared.subscriber.register(owner.clone()));
-            told.mailbox.clear();
+        match self.try_once().await {
+            // The try may have landed all the same; the next one finds out.
+            Err(Failure::Stale(_)) => Ok(self.try_once().await?),
+            attempt => Ok(attempt?),
         }
-        let identity = serde_json::to_string(&*trying.identity).unwrap_or_default();
-        let number = trying.tries.send(clock::now());
-        // Until there is an answer it may land at any time, also after the release.
-        self.tombstone = trying.tries.tombstone();
-        let args = [
-            owner.as_str(),
-            &number.to_string(),
-            &millis(trying.tries.ttl()).to_string(),
-            &millis(trying.tries.alive()).to_string(),
-            if waits { "1" } else { "0" },
-            if waits {
-                shared.subscriber.channel()
-            } else {
-                "-"
-            },
-            &identity,
-        ];
-        let answer = match call(&shared, &ACQUIRE, &self.name, self.owner, &args).await {
-            Ok(answer) => answer,
-            Err(Failure::Unsent(error)) => {
-                trying.tries.unsent(number);
-                self.tombstone = trying.tries.tombstone();
-                return Err(error);
-            }
-            Err(Failure::Sent(error)) => return Err(error),
-        };
-        let attempt = trying
-            .tries
-            .answered(number, reply::try_reply(fields(answer)?)?);
-        self.tombstone = trying.tries.tombstone();
-        attempt
     }
 
     fn poll_changed(&mut self, context: &mut Context<'_>) -> Poll<()> {
@@ -206,12 +221,16 @@ impl Contender for RedisContender {
             u8::from(self.shared.always_hand_over).to_string(),
         ];
         let args = args.each_ref().map(String::as_str);
-        let answer = call(&self.shared, &RELEASE, &self.name, self.owner, &args).await?;
-        match answer {
-            Value::BulkString(text) if text == b"freed" => Ok(Release::Freed),
-            Value::BulkString(text) if text == b"expired" => Ok(Release::Expired),
-            Value::BulkString(text) if text == b"another" => Ok(Release::Another),
-            other => Err(reply::unexpected(&Some(Field::Text(format!("{other:?}"))))),
+        let keys = keys(&self.name, self.owner);
+        let keys = keys.each_ref().map(String::as_str);
+        let grants = &self.shared.grants;
+        match grants.call(&RELEASE, &keys, &args).await {
+            Err(Failure::Stale(error)) => {
+                let again = outcome(grants.call(&RELEASE, &keys, &args).await?)?;
+                // If it isn't there any more, the first may be what freed it.
+                (again == Release::Freed).then_some(again).ok_or(error)
+            }
+            answer => outcome(answer?),
         }
     }
 }

@@ -3,6 +3,9 @@
 use leasehold_core::{Error, ErrorKind};
 use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
 
+const LACKS_RIGHT: &str =
+    "the user lacks a right; leasehold-redis's README has the access rule it needs";
+
 /// An error of a request that was sent: without an answer it may have taken effect.
 pub(crate) fn sent(error: RedisError) -> Error {
     if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
@@ -17,6 +20,14 @@ pub(crate) fn sent(error: RedisError) -> Error {
 
 /// An error while connecting: nothing was sent.
 pub(crate) fn connecting(error: RedisError) -> Error {
+    if certificate_refused(&error) {
+        return Error::new(
+            ErrorKind::Unavailable,
+            "the server's certificate isn't trusted; name its CA with ?ca-file=…, and the host as the certificate \
+             does",
+        )
+        .because(text(&error));
+    }
     if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
         return Error::new(
             ErrorKind::Unavailable,
@@ -27,6 +38,23 @@ pub(crate) fn connecting(error: RedisError) -> Error {
     answered(&error)
 }
 
+/// Whether it was this side that ended a TLS handshake. The driver hands the cause on as text alone.
+fn certificate_refused(error: &RedisError) -> bool {
+    error.is_io_error() && text(error).contains("invalid peer certificate")
+}
+
+/// Whether a script was refused a command or a key; no code of its own tells that in older servers.
+fn lacks_right(error: &RedisError) -> bool {
+    let text = text(error);
+    [
+        "ACL failure in script",
+        "can't run this command or subcommand",
+        "can't access at least one of the keys",
+    ]
+    .iter()
+    .any(|sign| text.contains(sign))
+}
+
 /// An error that the server answered.
 fn answered(error: &RedisError) -> Error {
     let (kind, what) = match error.kind() {
@@ -34,10 +62,8 @@ fn answered(error: &RedisError) -> Error {
             ErrorKind::Unauthorized,
             "the server refuses the user or the password",
         ),
-        Kind::Server(ServerErrorKind::NoPerm) => (
-            ErrorKind::Unauthorized,
-            "the user lacks a right; the README has the access rule it needs",
-        ),
+        Kind::Server(ServerErrorKind::NoPerm) => (ErrorKind::Unauthorized, LACKS_RIGHT),
+        _ if lacks_right(error) => (ErrorKind::Unauthorized, LACKS_RIGHT),
         Kind::Server(ServerErrorKind::BusyLoading) => (
             ErrorKind::Unavailable,
             "the server is still loading its data",

@@ -17,6 +17,7 @@ mod renewer;
 mod reply;
 mod script;
 mod subscriber;
+mod tls;
 
 use std::sync::Arc;
 
@@ -26,7 +27,8 @@ use leasehold_core::url::StoreUrl;
 
 /// Connects to the server at `url`: `redis://[user:password@]host[:6379][/database]`, `rediss://…` for verified
 /// TLS, or `redis+unix:///path`. `?handover=always` lets the lock go from waiter to waiter without end, though
-/// clients of other makes that poll for it starve.
+/// clients of other makes that poll for it starve. `?ca-file=`, `?client-cert-file=` and `?client-key-file=`
+/// name PEM files for TLS.
 ///
 /// # Errors
 /// `Invalid` for a URL that can't be right, `Unauthorized` when the server refuses the credentials,

@@ -16,7 +16,9 @@ use crate::script::{self, Code};
 pub(crate) struct Link {
     client: Client,
     patience: Duration,
-    current: Mutex<Option<(u64, MultiplexedConnection)>>,
+    current: Mutex<Option<Connection>>,
+    /// Held while one connects: thousands of waiters that are cut off together need one connection.
+    connecting: tokio::sync::Mutex<()>,
 }
 
 impl Link {
@@ -26,29 +28,46 @@ impl Link {
             client,
             patience,
             current: Mutex::new(None),
+            connecting: tokio::sync::Mutex::new(()),
         }
     }
 
-    /// Calls a script. `Err(None)` inside says that nothing was sent.
+    /// Calls a script, once.
     pub(crate) async fn call(
         &self,
         script: &Code,
         keys: &[&str],
         args: &[&str],
     ) -> Result<Value, Failure> {
-        let (generation, mut connection) = self.connection().await.map_err(Failure::Unsent)?;
-        script::call(&mut connection, script, keys, args)
+        let mut connection = self.connection().await.map_err(Failure::Unsent)?;
+        script::call(&mut connection.inner, script, keys, args)
             .await
-            .map_err(|error| self.failed(generation, error))
+            .map_err(|error| self.failed(&connection, error))
     }
 
-    /// Sends a plain command.
-    pub(crate) async fn command(&self, command: &redis::Cmd) -> Result<Value, Failure> {
-        let (generation, mut connection) = self.connection().await.map_err(Failure::Unsent)?;
+    /// As [`call`](Self::call), for a script that may as well run twice: once more where the connection had gone
+    /// stale.
+    pub(crate) async fn ask(&self, script: &Code, keys: &[&str], args: &[&str]) -> Result<Value> {
+        match self.call(script, keys, args).await {
+            Err(Failure::Stale(_)) => Ok(self.call(script, keys, args).await?),
+            answer => Ok(answer?),
+        }
+    }
+
+    /// Sends a plain command that only reads; once more where the connection had gone stale.
+    pub(crate) async fn command(&self, command: &redis::Cmd) -> Result<Value> {
+        match self.command_once(command).await {
+            Err(Failure::Stale(_)) => Ok(self.command_once(command).await?),
+            answer => Ok(answer?),
+        }
+    }
+
+    async fn command_once(&self, command: &redis::Cmd) -> Result<Value, Failure> {
+        let mut connection = self.connection().await.map_err(Failure::Unsent)?;
         command
-            .query_async(&mut connection)
+            .query_async(&mut connection.inner)
             .await
-            .map_err(|error| self.failed(generation, error))
+            .map_err(|error| self.failed(&connection, error))
     }
 
     /// Lets go of the connection.
@@ -56,43 +75,67 @@ impl Link {
         *self.lock() = None;
     }
 
-    fn failed(&self, generation: u64, error: RedisError) -> Failure {
+    fn failed(&self, connection: &Connection, error: RedisError) -> Failure {
+        let broke = error.is_io_error() || error.is_connection_dropped();
         // A server that answered is fine; else the next request gets a connection of its own.
-        if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
+        if broke || error.is_timeout() {
             let mut current = self.lock();
             if current
                 .as_ref()
-                .is_some_and(|(known, _)| *known == generation)
+                .is_some_and(|known| known.generation == connection.generation)
             {
                 *current = None;
             }
         }
-        Failure::Sent(error::sent(error))
+        let stale = broke && !error.is_timeout() && !connection.fresh;
+        let error = error::sent(error);
+        if stale {
+            Failure::Stale(error)
+        } else {
+            Failure::Sent(error)
+        }
     }
 
-    async fn connection(&self) -> Result<(u64, MultiplexedConnection)> {
-        if let Some((generation, connection)) = &*self.lock() {
-            return Ok((*generation, connection.clone()));
+    async fn connection(&self) -> Result<Connection> {
+        if let Some(current) = self.lock().clone() {
+            return Ok(current);
+        }
+        let _connecting = self.connecting.lock().await;
+        if let Some(current) = self.lock().clone() {
+            return Ok(current);
         }
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT))
             .set_response_timeout(Some(self.patience));
-        let connection = self
+        let inner = self
             .client
             .get_multiplexed_async_connection_with_config(&config)
             .await
             .map_err(error::connecting)?;
         static GENERATION: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let generation = GENERATION.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let mut current = self.lock();
-        // Two may have connected at once; one of the connections is enough.
-        let (generation, connection) = current.get_or_insert((generation, connection));
-        Ok((*generation, connection.clone()))
+        let connection = Connection {
+            inner,
+            generation: GENERATION.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            fresh: true,
+        };
+        *self.lock() = Some(Connection {
+            fresh: false,
+            ..connection.clone()
+        });
+        Ok(connection)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(u64, MultiplexedConnection)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Connection>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+#[derive(Clone)]
+struct Connection {
+    inner: MultiplexedConnection,
+    generation: u64,
+    /// Made for the request that has it; any other may have broken while nobody looked.
+    fresh: bool,
 }
 
 impl fmt::Debug for Link {
@@ -110,12 +153,25 @@ pub(crate) enum Failure {
     Unsent(leasehold_core::Error),
     /// It was sent.
     Sent(leasehold_core::Error),
+    /// It may have been sent, on a connection from before that turned out to be broken: worth a new one at once.
+    Stale(leasehold_core::Error),
+}
+
+impl Failure {
+    /// Whether the request may still take effect.
+    pub(crate) fn may_land(&self) -> bool {
+        match self {
+            Self::Unsent(_) => false,
+            Self::Sent(error) => error.kind() == leasehold_core::ErrorKind::Ambiguous,
+            Self::Stale(_) => true,
+        }
+    }
 }
 
 impl From<Failure> for leasehold_core::Error {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Unsent(error) | Failure::Sent(error) => error,
+            Failure::Unsent(error) | Failure::Sent(error) | Failure::Stale(error) => error,
         }
     }
 }

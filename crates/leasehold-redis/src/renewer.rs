@@ -84,16 +84,13 @@ async fn send(link: Arc<Link>, batch: Vec<Renew>) {
     }
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let answers = match link.call(&RENEW, &keys, &args).await {
+    let answers = match link.ask(&RENEW, &keys, &args).await {
         Ok(Value::Array(answers)) if answers.len() == batch.len() => Ok(answers),
         Ok(other) => Err((
             ErrorKind::Bug,
             format!("the renewal script answered {other:?}"),
         )),
-        Err(failure) => {
-            let error = Error::from(failure);
-            Err((error.kind(), error.to_string()))
-        }
+        Err(error) => Err((error.kind(), error.to_string())),
     };
     match answers {
         Ok(answers) => {

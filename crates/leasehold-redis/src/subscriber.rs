@@ -14,6 +14,7 @@ use redis::Client;
 use redis::aio::PubSub;
 use tokio::sync::{oneshot, watch};
 
+use crate::config::CONNECT;
 use crate::error;
 use crate::reply::Message;
 
@@ -172,10 +173,16 @@ async fn run(shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
 impl Shared {
     /// One connection's life; says what ended it.
     async fn listen(&self) -> Error {
-        let messages = self.subscribed().await;
-        let messages = match messages {
-            Ok(messages) => messages,
-            Err(error) => return error,
+        // The driver would wait for ever for a server that takes the connection and says nothing.
+        let messages = match tokio::time::timeout(CONNECT, self.subscribed()).await {
+            Ok(Ok(messages)) => messages,
+            Ok(Err(error)) => return error,
+            Err(_) => {
+                return Error::new(
+                    ErrorKind::Unavailable,
+                    format!("the server didn't take the subscription within {CONNECT:?}"),
+                );
+            }
         };
         self.state.send_replace(State::On);
         // What was published while nobody listened is lost: everyone looks for himself.

@@ -5,6 +5,8 @@ local ttl, alive, queue = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
 if call('EXISTS', KEYS[5]) == 1 then return {'gone'} end
 
 local current = redis.pcall('GET', L)
+-- Refused for another reason than its type: no right to look, say.
+if type(current) == 'table' and not string.find(current.err, 'WRONGTYPE') then return current end
 if type(current) == 'table' then return {'type', call('TYPE', L).ok} end
 
 if current == owner then
@@ -16,17 +18,26 @@ if current == owner then
   return {'granted', token, n, ttl}
 end
 
+local left
 if not current then
   if call('EXISTS', Q) == 0 then return {'granted', grant(owner, n, ttl, channel, holder, 0), n, ttl} end
+  left = (tonumber(call('HGET', F, 'p')) or 0) - now
+  -- Longer than that it was never to be: the clock was set back.
+  if left > pause then left = 0 end
+end
+
+if not current and left <= 0 then
   local head = first()
   if not head or head == owner then
     leave(owner)
     return {'granted', grant(owner, n, ttl, channel, holder, 0), n, ttl}
   end
-  -- Somebody comes first: it is given the lock, whoever looked.
-  leave(owner)
-  current = pass(0)
-  if not current then return {'granted', grant(owner, n, ttl, channel, holder, 0), n, ttl} end
+  -- Somebody comes first: it is given the lock, whoever looked, and who looked keeps its place.
+  current = pass(0, owner)
+  if not current then
+    leave(owner)
+    return {'granted', grant(owner, n, ttl, channel, holder, 0), n, ttl}
+  end
 end
 
 if queue then
@@ -47,7 +58,8 @@ if queue then
   end
 end
 
+local place = call('ZRANK', Q, owner) or call('ZCARD', Q)
+if not current then return {'busy', 0, place, left, '', '', ''} end
 local about = call('HMGET', F, 'o', 'c', 'g', 'm')
 local ours = about[1] == current
-local place = call('ZRANK', Q, owner) or call('ZCARD', Q)
 return {'busy', ours and 1 or 0, place, call('PTTL', L), ours and about[2] or '', ours and about[3] or '', ours and about[4] or ''}

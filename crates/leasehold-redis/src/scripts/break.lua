@@ -1,6 +1,8 @@
 -- Takes the lock from whoever has it. ARGV: token, or '' for any.
 -- Answers: {'free'} | {'ended' or 'other', ours (0/1), expires in ms, token, granted ms, holder}
 local current = redis.pcall('GET', L)
+-- Refused for another reason than its type: no right to look, say.
+if type(current) == 'table' and not string.find(current.err, 'WRONGTYPE') then return current end
 if type(current) == 'table' then return {'type', call('TYPE', L).ok} end
 if not current then return {'free'} end
 local about = call('HMGET', F, 'o', 'c', 'g', 'm', 'h')

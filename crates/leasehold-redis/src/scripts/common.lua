@@ -1,7 +1,8 @@
 -- Shared by the scripts that grant: set before them. Keys of one lock, all in one slot:
 --   KEYS[1] L  the lock itself: a string, the owner, with an expiry; what other libraries' clients respect
 --   KEYS[2] F  a hash: c newest token, o owner of it, n its try, m holder, g granted (ms), h its channel,
---              q newest place in the queue, s/S hand-overs in a row and since when, b the last broken owner
+--              q newest place in the queue, s/S hand-overs in a row and since when, p until when (ms) the key is
+--              left to clients that poll, b the last broken owner
 --   KEYS[3] Q  waiters in order of arrival: a sorted set of owners
 --   KEYS[4] W  a hash, owner -> what the waiter said of itself: "n alive until channel holder"
 local L, F, Q, W = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -12,6 +13,8 @@ local micros = time[1] .. string.sub('00000' .. time[2], -6)
 local millis = string.sub(micros, 1, -4)
 local now = tonumber(millis)
 local week = 604800000
+-- How long the key is left to clients that poll: those that look ten times a second get it within seconds.
+local pause = 25
 
 -- Gives the lock to `owner` for `px` ms. The token is one more than the last and at least the time in
 -- microseconds, so that it rises even when the counter was lost.

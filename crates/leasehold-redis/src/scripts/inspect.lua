@@ -3,6 +3,8 @@
 local call = redis.call
 local L, F, Q, W = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local current = redis.pcall('GET', L)
+-- Refused for another reason than its type: no right to look, say.
+if type(current) == 'table' and not string.find(current.err, 'WRONGTYPE') then return current end
 if type(current) == 'table' then return {'type', call('TYPE', L).ok} end
 local about = call('HMGET', F, 'o', 'c', 'g', 'm')
 local ours = current and about[1] == current

@@ -22,11 +22,12 @@ end
 
 -- Gives the lock, which is ours to give, to the first waiter alive and tells it alone. It has the lock for
 -- the rest of the time it said it is alive: counted from its own last try, that is a lease it can use
--- without asking. A waiter whose process no longer listens is passed over.
-local function pass(streak)
+-- without asking. A waiter whose process no longer listens is passed over. Ends where it would be `looker`'s turn,
+-- who asks for itself.
+local function pass(streak, looker)
   while true do
     local head, n, alive, window, channel, holder = first()
-    if not head then return nil end
+    if not head or head == looker then return nil end
     leave(head)
     local token = grant(head, n, window, channel, holder, streak)
     local heard = redis.pcall('PUBLISH', channel, 'granted ' .. head .. ' ' .. token .. ' ' .. n .. ' ' .. alive)

@@ -3,6 +3,8 @@ local owner, keep, tombstone, always = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV
 
 if tombstone > 0 then call('SET', KEYS[5], '1', 'PX', tombstone) end
 local current = redis.pcall('GET', L)
+-- Refused for another reason than its type: no right to look, say.
+if type(current) == 'table' and not string.find(current.err, 'WRONGTYPE') then return current end
 if type(current) == 'table' then return 'another' end
 local queued = call('EXISTS', Q) == 1
 if queued then leave(owner) end
@@ -21,13 +23,15 @@ end
 local head, _, _, _, channel = nil, nil, nil, nil, nil
 if queued then head, _, _, _, channel = first() end
 if head and not always then
-  -- While the queue is never empty the key is never absent, and clients that poll for it would starve.
+  -- While the queue is never empty the key is never absent, and clients that poll for it would starve: once a
+  -- second it is left to them for a moment.
   local streak = call('HMGET', F, 's', 'S')
   local count = (tonumber(streak[1]) or 0) + 1
   local since = count > 1 and tonumber(streak[2]) or now
-  if count > 100 or now - since > 1000 then
+  if now - since > 1000 then
     call('DEL', L)
     call('HDEL', F, 'o', 'n', 'm', 'g', 'h', 's', 'S')
+    call('HSET', F, 'p', string.format('%.0f', now + pause))
     redis.pcall('PUBLISH', channel, 'free ' .. head)
     return 'freed'
   end

@@ -7,6 +7,8 @@ for i = 1, #KEYS, 2 do
   local L, F = KEYS[i], KEYS[i + 1]
   local owner, ttl = ARGV[i], tonumber(ARGV[i + 1])
   local current = redis.pcall('GET', L)
+  -- Refused for another reason than its type: that says nothing about the hold.
+  if type(current) == 'table' and not string.find(current.err, 'WRONGTYPE') then return current end
   local answer = 1
   if current == owner then
     if call('PTTL', L) < ttl then call('PEXPIRE', L, ttl) end

@@ -195,7 +195,7 @@ fn a_wrong_password_is_77_at_once_and_no_password_is_ever_shown() {
         &["-v", "doctor"],
     ] {
         // Refused credentials are not retried: far from the time for the first answer.
-        let mut args = vec!["--connect-timeout", "10m"];
+        let mut args = vec!["--connect-timeout", "40s"];
         args.extend(line);
         for store in [&wrong, &plain] {
             let begun = clock::now();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use leasehold_core::{Error, ErrorKind, Result};
+use leasehold_core::{Error, ErrorKind, Result, clock};
 use tokio::sync::oneshot;
 
 use crate::config::Settings;
@@ -25,7 +25,8 @@ type Task = Box<dyn FnOnce(&mut Work) -> Answer + Send>;
 type Tell = Box<dyn FnOnce(Option<&Failure>) + Send>;
 
 enum Job {
-    Run(Task),
+    /// A task, and when it was asked for (boot time).
+    Run(Task, u64),
     Close(oneshot::Sender<()>),
 }
 
@@ -169,7 +170,7 @@ fn job<T: Send + 'static>(
             }),
         }
     });
-    (Job::Run(task), Reply(answer))
+    (Job::Run(task, clock::now().boot), Reply(answer))
 }
 
 /// The jobs of one backend, on its thread.
@@ -198,12 +199,14 @@ impl Service {
     /// Does `first` and what is queued behind it; whoever wants to hear of the end, when that was among it.
     fn batch(&mut self, first: Job) -> Option<oneshot::Sender<()>> {
         let Self { work, jobs } = self;
-        work.start();
         let mut answers = Vec::new();
         let mut closed = None;
         for job in std::iter::once(first).chain(jobs.try_iter()).take(BATCH) {
             let task = match job {
-                Job::Run(task) => task,
+                Job::Run(task, asked) => {
+                    work.start(asked);
+                    task
+                }
                 Job::Close(sender) => {
                     closed = Some(sender);
                     break;

@@ -259,6 +259,8 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), Unprepared> {
         let ended = connection.execute_batch(end);
         made?;
         ended?;
+        // Into the file, so that it has its pages should the disk be full one day.
+        connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
     }
     Ok(())
 }

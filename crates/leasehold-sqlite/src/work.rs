@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use leasehold_core::clock;
 use rusqlite::Connection;
 
 use crate::config::Settings;
@@ -30,8 +31,8 @@ pub(crate) struct Work {
     file: (u64, u64),
     /// The open transaction: what is to be done after its commit.
     after: Option<After>,
-    /// Why no transaction could be begun for this batch.
-    refused: Option<Failure>,
+    /// Why no transaction could be begun last, and when that was seen (boot time).
+    refused: Option<(Failure, u64)>,
 }
 
 /// Whether this process hears its bell.
@@ -72,9 +73,10 @@ impl Work {
         })
     }
 
-    /// Begins a batch of jobs.
-    pub(crate) fn start(&mut self) {
-        self.refused = open::check_same_file(&self.path, self.file).err();
+    /// Begins a job that was asked for at `asked`.
+    pub(crate) fn start(&mut self, asked: u64) {
+        // Who asked before has waited as long for the same lock, and is not to wait once more.
+        self.refused.take_if(|(_, at)| *at < asked);
     }
 
     pub(crate) fn is_writing(&self) -> bool {
@@ -87,18 +89,19 @@ impl Work {
         if self.after.is_some() {
             return Ok(true);
         }
-        if let Some(refused) = &self.refused {
+        if let Some((refused, _)) = &self.refused {
             return Err(refused.clone());
         }
+        open::check_same_file(&self.path, self.file)?;
         match self.execute("BEGIN IMMEDIATE", []) {
             Ok(_) => {
                 self.after = Some(After::default());
                 Ok(false)
             }
             Err(error) => {
-                // The others of this batch waited as long for the same.
-                self.refused = Some(error.into());
-                self.refused.clone().map_or(Ok(false), Err)
+                let failure = Failure::from(error);
+                self.refused = Some((failure.clone(), clock::now().boot));
+                Err(failure)
             }
         }
     }

@@ -117,7 +117,7 @@ async fn a_process_stopped_in_the_middle_of_a_write_is_an_error_and_not_a_hang()
     stopped.execute_batch("BEGIN IMMEDIATE").unwrap();
     let begun = common::now();
     let mut waiting = tokio::task::JoinSet::new();
-    for lock in ["b", "c", "d"] {
+    for lock in ["b", "c", "d", "e", "f"] {
         let backend = backend.clone();
         waiting.spawn(async move {
             let mut contender = contend(&backend, lock, LONG, false).await;
@@ -133,7 +133,7 @@ async fn a_process_stopped_in_the_middle_of_a_write_is_an_error_and_not_a_hang()
         );
     }
     let took = Duration::from_nanos(common::now() - begun);
-    assert!(took < Duration::from_secs(12), "{took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
     // Reading goes on, and writing once the other has.
     assert_eq!(backend.list("").await.unwrap().len(), 1);
     stopped.execute_batch("ROLLBACK").unwrap();
@@ -165,7 +165,7 @@ async fn many_processes_can_make_the_file_at_once() {
 }
 
 #[test]
-fn a_full_disk_leaves_no_half_state_and_what_there_is_can_be_used() {
+fn a_full_disk_leaves_no_half_state_and_known_locks_can_still_be_used() {
     let place = Place::new();
     // A file system of 1 MiB that only the agent sees.
     let mount = format!(
@@ -173,24 +173,19 @@ fn a_full_disk_leaves_no_half_state_and_what_there_is_can_be_used() {
         place.folder().display()
     );
     let mut agent = Agent::start_in(&place, &["--mount"], &mount);
-    agent.say("fill");
-    let answer = agent.hear();
+    assert_eq!(agent.ask("cycle a 5"), "cycled 5");
+    assert_eq!(agent.ask("hog"), "hogged");
+    // The log can't grow, and what it holds moves into the file instead.
+    assert_eq!(agent.ask("cycle a 300"), "cycled 300");
+    // New names need room, and there is none.
+    let answer = agent.ask("fill");
     let words: Vec<&str> = answer.split(' ').collect();
     assert_eq!((words[0], words[2]), ("full", "unavailable"), "{answer}");
+    assert_eq!(agent.ask("list"), format!("list {}", words[1]));
+    assert_eq!(agent.ask("unhog"), "unhogged");
+    agent.acquire("b", LONG);
     let count: usize = words[1].parse().unwrap();
-    assert!(count > 10, "{answer}");
-    // The failed try's clean-up may be under way; what it left would be one more.
-    assert_eq!(agent.ask("list"), format!("list {count}"));
-    let mut released = false;
-    for _ in 0..20 {
-        agent.say("release fill/0");
-        if agent.hear().starts_with("released freed") {
-            released = true;
-            break;
-        }
-    }
-    assert!(released);
-    assert_eq!(agent.ask("list"), format!("list {}", count - 1));
+    assert_eq!(agent.ask("list"), format!("list {}", count + 1));
 }
 
 #[test]

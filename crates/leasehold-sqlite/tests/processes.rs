@@ -192,6 +192,31 @@ async fn killed_process_lets_go_of_all_it_held_and_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn killed_first_waiter_costs_the_second_nothing() {
+    let place = Place::new();
+    let client = place.client().await;
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    let mut agents = Vec::new();
+    for waiting in 1..=2 {
+        let mut agent = Agent::start(&place);
+        agent.say("acquire a 60000");
+        until(Duration::from_secs(5), async || {
+            client.inspect("a").await.unwrap().waiters.len() == waiting
+        })
+        .await;
+        agents.push(agent);
+    }
+    agents.remove(0).kill();
+    let released = now();
+    guard.release().await.unwrap();
+    let answer = agents[0].hear();
+    let granted: u64 = answer.split(' ').nth(3).unwrap().parse().unwrap();
+    let took = Duration::from_nanos(granted - released);
+    // Less than what a living one would have had the lock to itself for.
+    assert!(took < Duration::from_millis(450), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn eight_waiters_in_three_processes_are_served_in_order() {
     let place = Place::new();
     let client = place.client().await;
@@ -209,6 +234,7 @@ async fn eight_waiters_in_three_processes_are_served_in_order() {
         .await;
     }
     guard.release().await.unwrap();
+    let released = now();
     let mut last = 0;
     for turn in 0..8 {
         let answer = agents[turn % 3].hear();
@@ -223,6 +249,9 @@ async fn eight_waiters_in_three_processes_are_served_in_order() {
                 .starts_with("released freed")
         );
     }
+    // Each was woken by the one before it. Who is not, looks within a second.
+    let took = Duration::from_nanos(now() - released);
+    assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

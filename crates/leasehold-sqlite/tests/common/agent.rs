@@ -225,29 +225,10 @@ async fn obey(client: &Client, guards: &Guards, words: &[&str]) {
         }
         ["inherit", seconds] => inherit(client, seconds),
         ["fill"] => fill(client, guards).await,
-        // Takes and releases the lock, again where the store can't, some times: "cycled COUNT".
-        ["cycle", name, times] => {
-            let times: usize = times.parse().unwrap();
-            let lock = client.lock(name).unwrap();
-            let mut done = 0;
-            for _ in 0..2 * times {
-                if done < times
-                    && let Ok(Some(guard)) = lock.try_acquire().await
-                    && guard.release().await.is_ok()
-                {
-                    done += 1;
-                }
-            }
-            answer(&format!("cycled {done}"));
-        }
-        // Takes all room that is left beside the store's file, and gives it back.
-        ["hog"] => {
-            let mut hog = std::fs::File::create(hog()).unwrap();
-            while hog.write_all(&[1; 1024]).is_ok() {}
-            answer("hogged");
-        }
+        ["cycle", name, times] => cycle(client, name, times.parse().unwrap()).await,
+        ["hog"] => hog(),
         ["unhog"] => {
-            std::fs::remove_file(hog()).unwrap();
+            std::fs::remove_file(beside("hog")).unwrap();
             answer("unhogged");
         }
         // Takes and releases the lock for ever: "granted NAME TOKEN BOOTTIME" each time.
@@ -290,9 +271,31 @@ async fn fill(client: &Client, guards: &Guards) {
     }
 }
 
-fn hog() -> PathBuf {
+/// Takes and releases the lock, again where the store can't, some times: "cycled COUNT".
+async fn cycle(client: &Client, name: &str, times: usize) {
+    let lock = client.lock(name).unwrap();
+    let mut done = 0;
+    for _ in 0..2 * times {
+        if done < times
+            && let Ok(Some(guard)) = lock.try_acquire().await
+            && guard.release().await.is_ok()
+        {
+            done += 1;
+        }
+    }
+    answer(&format!("cycled {done}"));
+}
+
+/// Takes all room that is left where the store's file is.
+fn hog() {
+    let mut hog = std::fs::File::create(beside("hog")).unwrap();
+    while hog.write_all(&[1; 1024]).is_ok() {}
+    answer("hogged");
+}
+
+fn beside(name: &str) -> PathBuf {
     let url = StoreUrl::parse(&std::env::var(STORE).unwrap()).unwrap();
-    Path::new(url.path()).with_file_name("hog")
+    Path::new(url.path()).with_file_name(name)
 }
 
 fn answer(text: &str) {

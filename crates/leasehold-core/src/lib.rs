@@ -26,7 +26,7 @@ mod holder;
 mod keeper;
 mod lock;
 mod name;
-mod plan;
+pub mod plan;
 mod random;
 
 pub use backend::{LossReason, Release};

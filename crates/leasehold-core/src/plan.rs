@@ -1,6 +1,7 @@
 //! The life of one hold as a state machine without input or output: when to renew, when it is lost.
 //!
-//! The keeper drives it with real clocks and real answers, the tests with simulated ones.
+//! The keeper drives it with real clocks and real answers, the stores' simulations with simulated ones. Whoever
+//! drives it asks for the next [`Step`] after every change, does it, and says what came of it.
 
 use std::time::Duration;
 
@@ -24,9 +25,14 @@ pub enum HoldState {
 
 /// What is to be done for a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// Ask the store for this much more, and wait this long for the answer.
-    Renew { ttl: Duration, timeout: Duration },
+    Renew {
+        /// What to ask for.
+        ttl: Duration,
+        /// How long to wait.
+        timeout: Duration,
+    },
     /// Nothing before this boot time (nanoseconds).
     Sleep(u64),
     /// It has just been lost: tell the holder.
@@ -35,8 +41,9 @@ pub(crate) enum Step {
     Over,
 }
 
+/// The plan of one hold.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     lease: Lease,
     drift: Drift,
     ttl: Duration,
@@ -59,7 +66,8 @@ pub(crate) struct Plan {
 impl Plan {
     /// The plan of a fresh grant. `jitter` is a random number in 0..1: holds taken together are not to be
     /// renewed together for ever.
-    pub(crate) fn new(
+    #[must_use]
+    pub fn new(
         grant: &Grant,
         ttl: Duration,
         renews: bool,
@@ -82,12 +90,15 @@ impl Plan {
         }
     }
 
-    pub(crate) fn state(&self) -> HoldState {
+    /// How the hold stands, as far as it was told.
+    #[must_use]
+    pub fn state(&self) -> HoldState {
         self.state
     }
 
     /// How long the holder may go on, by every clock; zero once it is over.
-    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+    #[must_use]
+    pub fn remaining(&self, now: Moment) -> Duration {
         match self.state {
             HoldState::Held | HoldState::Uncertain => {
                 let rest = self.lease.remaining(now);
@@ -100,7 +111,7 @@ impl Plan {
     }
 
     /// What is to be done now.
-    pub(crate) fn step(&mut self, now: Moment) -> Step {
+    pub fn step(&mut self, now: Moment) -> Step {
         if self.is_over() {
             return Step::Over;
         }
@@ -160,14 +171,14 @@ impl Plan {
     }
 
     /// A renewal goes out now.
-    pub(crate) fn sent(&mut self, now: Moment) {
+    pub fn sent(&mut self, now: Moment) {
         self.in_flight = true;
         self.poked = false;
         self.sent_at = now.boot;
     }
 
     /// The store answered, however late; a hold that is over stays over.
-    pub(crate) fn answered(&mut self, renewal: Renewal, jitter: f64) {
+    pub fn answered(&mut self, renewal: Renewal, jitter: f64) {
         self.in_flight = false;
         if self.is_over() {
             return;
@@ -188,7 +199,7 @@ impl Plan {
     }
 
     /// A renewal got no answer. That says nothing about the hold, so nothing is extended.
-    pub(crate) fn unanswered(&mut self, now: Moment, jitter: f64) {
+    pub fn unanswered(&mut self, now: Moment, jitter: f64) {
         self.in_flight = false;
         if self.is_over() {
             return;
@@ -200,7 +211,7 @@ impl Plan {
     }
 
     /// The store told of something: ask it now.
-    pub(crate) fn poke(&mut self) {
+    pub fn poke(&mut self) {
         if !self.is_over() {
             self.poked = true;
             self.state = HoldState::Uncertain;
@@ -208,14 +219,14 @@ impl Plan {
     }
 
     /// The hold is lost for a reason that doesn't come from the store's answer.
-    pub(crate) fn lose(&mut self, reason: LossReason) {
+    pub fn lose(&mut self, reason: LossReason) {
         if !self.is_over() {
             self.state = HoldState::Lost(reason);
         }
     }
 
     /// The holder gives it back. A loss it was told of stays one.
-    pub(crate) fn release(&mut self) {
+    pub fn release(&mut self) {
         if !self.is_over() {
             self.state = HoldState::Released;
         }

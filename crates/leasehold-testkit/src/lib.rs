@@ -3,6 +3,7 @@
 //! - [`conformance`]: one suite that every store runs, so that its promises hold on every store.
 //! - [`history`]: checks what the holders of a lock saw.
 //! - [`servers`]: real servers, and a proxy to cut them off.
+//! - [`sim`]: a world of clocks, networks and hosts that a seed replays exactly.
 //!
 //! The suite runs real processes: it starts the test executable again as a worker, which can be stopped and
 //! killed like any program that holds a lock.
@@ -11,6 +12,7 @@ pub mod conformance;
 pub mod history;
 pub mod readme;
 pub mod servers;
+pub mod sim;
 
 mod process;
 mod protocol;

@@ -1,0 +1,29 @@
+//! A simulated world: everything that happens in it comes from a seed, and a seed replays it exactly.
+//!
+//! - [`Rng`]: the only source of chance.
+//! - [`Queue`]: true time, and what is still to happen.
+//! - [`Clock`]: what one host takes for the time: off, too fast or too slow, stepped, suspended, paused.
+//! - [`Stops`]: when a host is frozen, so that time goes by and it notices nothing.
+//! - [`Network`]: messages that are lost, late, doubled, and out of order between connections.
+//!
+//! It knows no store. A store's simulation puts its own events into the queue, its own server and clients
+//! at the ends of the connections, and gives what the holders saw to [`history`](crate::history).
+//!
+//! True time is in nanoseconds and starts at zero. No host can read it.
+
+mod clock;
+mod network;
+mod queue;
+mod rng;
+mod stops;
+
+pub use clock::Clock;
+pub use network::{Connection, Fate, Network, Weather};
+pub use queue::Queue;
+pub use rng::Rng;
+pub use stops::Stops;
+
+/// A millisecond of true time.
+pub const MS: u64 = 1_000_000;
+/// A second of true time.
+pub const SECOND: u64 = 1_000 * MS;

@@ -16,6 +16,8 @@ mod link;
 mod renewer;
 mod reply;
 mod script;
+#[cfg(test)]
+mod simulation;
 mod subscriber;
 mod tls;
 

@@ -95,16 +95,8 @@ async fn send(link: Arc<Link>, batch: Vec<Renew>) {
     match answers {
         Ok(answers) => {
             for (renew, answer) in batch.into_iter().zip(answers) {
-                let renewal = match answer {
-                    Value::Int(1) => Renewal::Renewed {
-                        since: renew.since,
-                        ttl: renew.ttl,
-                    },
-                    Value::Int(2) => Renewal::Lost(LossReason::Stolen),
-                    Value::Int(3) => Renewal::Lost(LossReason::Broken),
-                    _ => Renewal::Lost(LossReason::Expired),
-                };
                 // Who gave up waiting needs no answer.
+                let renewal = renewal(&answer, renew.since, renew.ttl);
                 let _ = renew.answer.send(Ok(renewal));
             }
         }
@@ -113,6 +105,16 @@ async fn send(link: Arc<Link>, batch: Vec<Renew>) {
                 let _ = renew.answer.send(Err(Error::new(kind, text.clone())));
             }
         }
+    }
+}
+
+/// What the script's answer for one hold means, of a renewal to `ttl` that was sent at `since`.
+pub(crate) fn renewal(answer: &Value, since: Moment, ttl: Duration) -> Renewal {
+    match answer {
+        Value::Int(1) => Renewal::Renewed { since, ttl },
+        Value::Int(2) => Renewal::Lost(LossReason::Stolen),
+        Value::Int(3) => Renewal::Lost(LossReason::Broken),
+        _ => Renewal::Lost(LossReason::Expired),
     }
 }
 

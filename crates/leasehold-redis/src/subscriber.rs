@@ -72,9 +72,12 @@ impl Mailbox {
         handed
     }
 
-    /// A request goes out: what was told before it is answered by it.
+    /// A request goes out: what was told before it is answered by it. Also a hand-over: a hold that came by a
+    /// try's answer would be told of it for ever.
     pub(crate) fn clear(&self) {
-        lock(&self.0).changed = false;
+        let mut mail = lock(&self.0);
+        mail.changed = false;
+        mail.handed = None;
     }
 
     pub(crate) fn poll_changed(&self, context: &mut Context<'_>) -> Poll<()> {
@@ -86,7 +89,7 @@ impl Mailbox {
         Poll::Pending
     }
 
-    fn put(&self, message: Option<Message>) {
+    pub(crate) fn put(&self, message: Option<Message>) {
         let mut mail = lock(&self.0);
         mail.changed = true;
         if let Some(message @ Message::Granted { .. }) = message {

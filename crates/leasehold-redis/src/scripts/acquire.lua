@@ -27,12 +27,7 @@ if not current then
 end
 
 if not current and left <= 0 then
-  local head = first()
-  if not head or head == owner then
-    leave(owner)
-    return {'granted', grant(owner, n, ttl, channel, holder, 0), n, ttl}
-  end
-  -- Somebody comes first: it is given the lock, whoever looked, and who looked keeps its place.
+  -- Who comes first is given the lock, whoever looked; who looked keeps its place.
   current = pass(0, owner)
   if not current then
     leave(owner)

@@ -32,7 +32,11 @@ if head and not always then
     call('DEL', L)
     call('HDEL', F, 'o', 'n', 'm', 'g', 'h', 's', 'S')
     call('HSET', F, 'p', string.format('%.0f', now + pause))
-    redis.pcall('PUBLISH', channel, 'free ' .. head)
+    -- Who no longer listens is passed over here too.
+    while head and redis.pcall('PUBLISH', channel, 'free ' .. head) == 0 do
+      leave(head)
+      head, _, _, _, channel = first()
+    end
     return 'freed'
   end
   call('HSET', F, 'S', string.format('%.0f', since))

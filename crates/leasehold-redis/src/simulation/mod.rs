@@ -1,0 +1,22 @@
+//! The queue and the lease on Redis under simulated clocks, networks and hosts.
+//!
+//! What is simulated is what runs: the scripts in a Lua 5.1 interpreter over a small server in memory, the
+//! attempt's and the hold's state machines as shipped. A run is made of its seed alone. A seed that fails is
+//! replayed, with all that happened in it, by
+//! `LEASEHOLD_SIM_SEED=n cargo test -p leasehold-redis simulation::seeds`.
+
+mod checks;
+mod client;
+mod desk;
+mod hold;
+mod host;
+mod lua;
+mod mutants;
+mod nemesis;
+mod poller;
+mod record;
+mod scenario;
+mod schedules;
+mod seeds;
+mod store;
+mod world;

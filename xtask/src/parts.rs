@@ -58,9 +58,18 @@ pub(crate) const PARTS: &[Part] = &[
         name: "tests",
         about: "every test of the workspace",
         // A failure in one crate says nothing about the others.
-        run: || cargo(&["test", "--workspace", "--no-fail-fast"]),
+        run: tests,
     },
 ];
+
+fn tests() -> Result<(), String> {
+    // Signals that are ignored here, under nohup say, would be ignored by everything that is tested.
+    let mut command = Command::new("env");
+    command
+        .args(["--default-signal", cargo_path().as_str(), "test"])
+        .args(["--workspace", "--no-fail-fast"]);
+    succeed(&mut command)
+}
 
 /// All parts but the tests and what they need.
 pub(crate) fn without_tests() -> &'static [Part] {

@@ -69,6 +69,8 @@ fn has_word(text: &str, word: &str) -> bool {
 pub(super) fn lints(tree: &Tree) -> Vec<Finding> {
     tree.ending("/Cargo.toml")
         .filter(|(path, _)| path.starts_with("crates/") || path.starts_with("xtask/"))
+        // A workspace of its own has none of ours to take over.
+        .filter(|(_, manifest)| !manifest.contains("[workspace]"))
         .filter(|(_, manifest)| !manifest.contains("[lints]\nworkspace = true"))
         .map(|(path, _)| {
             Finding::new(

@@ -46,11 +46,17 @@ impl StoreUrl {
                 "it has a '#'; write %23 where you mean the character",
             ));
         }
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = match rest.find('/') {
-            Some(at) => rest.split_at(at),
-            None => (rest, ""),
-        };
+        let (authority, path_and_query) =
+            rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        // Then what stands before it is the beginning of a password, and is not to be shown as a host.
+        if !authority.is_empty() && path_and_query.contains('@') {
+            return Err(invalid(
+                "it has an '@' behind the hosts; write %2F, %3F and %40 for '/', '?' and '@' in a user or a password",
+            ));
+        }
+        let (path, query) = path_and_query
+            .split_once('?')
+            .unwrap_or((path_and_query, ""));
         // The last '@', because a password that was not encoded may hold one.
         let (credentials, hosts) = match authority.rsplit_once('@') {
             Some((credentials, hosts)) => (Some(credentials), hosts),
@@ -220,7 +226,8 @@ fn decode(text: &str) -> Result<String> {
 
 /// Whether a parameter's value is a secret, and not the name of a file that holds one.
 fn is_secret(param: &str) -> bool {
-    (param.contains("password") || param.contains("token")) && !param.ends_with("-file")
+    let telling = ["pass", "pwd", "secret", "token", "auth", "credential"];
+    !param.ends_with("-file") && telling.iter().any(|part| param.contains(part))
 }
 
 /// Text with everything percent-encoded that would be read as something else, or drive a terminal.
@@ -321,6 +328,27 @@ mod tests {
         for text in ["redis://:x@h", "consul://h?token=x", "redis://h?password=x"] {
             assert!(StoreUrl::parse(text).unwrap().has_secret(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_password_that_was_not_encoded_is_no_host_and_no_parameter() {
+        for text in [
+            "redis://me:can/ary@h:1/0",
+            "redis://me:can?ary@h/0",
+            "redis://me:can?ary=@h/0",
+        ] {
+            let error = StoreUrl::parse(text).unwrap_err();
+            assert!(!error.to_string().contains("ary"), "{error}");
+            assert!(error.to_string().contains("%2F"), "{error}");
+        }
+        assert_eq!(
+            StoreUrl::parse("sqlite:///home/me@here/locks.db")
+                .unwrap()
+                .path(),
+            "/home/me@here/locks.db"
+        );
+        let url = StoreUrl::parse("redis://h/0?passwd=canary").unwrap();
+        assert!(!url.to_string().contains("canary"), "{url}");
     }
 
     #[test]

@@ -34,8 +34,7 @@ pub(crate) struct Opened {
     pub(crate) connection: Connection,
     /// Without symbolic links.
     pub(crate) path: PathBuf,
-    /// Device and inode.
-    pub(crate) file: (u64, u64),
+    pub(crate) files: Files,
     pub(crate) folder: Folder,
 }
 
@@ -71,12 +70,12 @@ pub(crate) fn open(path: &Path) -> Result<Opened, Failure> {
             Unprepared::Busy(failure) | Unprepared::For(failure) => return Err(failure),
         }
     }
-    let file = identity(&path)?;
+    let files = Files::of(&path)?;
     let folder = Folder::beside(&path)?;
     Ok(Opened {
         connection,
         path,
-        file,
+        files,
         folder,
     })
 }
@@ -314,9 +313,10 @@ fn make(connection: &Connection, path: &Path) -> Result<(), Unprepared> {
     Ok(())
 }
 
-/// An error once the path names another file than the one that is open: another process would not see our rows.
-pub(crate) fn check_same_file(path: &Path, file: (u64, u64)) -> Result<(), Failure> {
-    if identity(path).is_ok_and(|found| found == file) {
+/// An error once the path, or that of the log or its index, names another file than the one that is open: another
+/// process would not see our rows, nor we its.
+pub(crate) fn check_same_files(path: &Path, files: &Files) -> Result<(), Failure> {
+    if Files::of(path).is_ok_and(|found| found == *files) {
         return Ok(());
     }
     Err(Failure::new(
@@ -326,6 +326,20 @@ pub(crate) fn check_same_file(path: &Path, file: (u64, u64)) -> Result<(), Failu
             path.display()
         ),
     ))
+}
+
+/// Device and inode of the file, of its log and of the log's index.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Files(Vec<(u64, u64)>);
+
+impl Files {
+    fn of(path: &Path) -> Result<Self, Failure> {
+        let files = std::iter::once(path.to_owned()).chain(companions(path));
+        files
+            .map(|file| identity(&file))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
 }
 
 fn identity(path: &Path) -> Result<(u64, u64), Failure> {

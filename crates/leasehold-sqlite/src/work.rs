@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use crate::config::Settings;
 use crate::error::Failure;
 use crate::liveness::{Corpse, Liveness, Pulse};
-use crate::open;
+use crate::open::{self, Files};
 use crate::signal::Signals;
 use crate::watch::{News, Watch};
 
@@ -27,8 +27,8 @@ pub(crate) struct Work {
     /// Has news of the watch come back to the thread.
     tell: Tell,
     path: PathBuf,
-    /// Device and inode of the file that is open.
-    file: (u64, u64),
+    /// What is open.
+    files: Files,
     /// The open transaction: what is to be done after its commit.
     after: Option<After>,
     /// Why no transaction could be begun last, and when that was seen (boot time).
@@ -67,7 +67,7 @@ impl Work {
             ears: Ears::NotYet,
             tell: Arc::new(tell),
             path: opened.path,
-            file: opened.file,
+            files: opened.files,
             after: None,
             refused: None,
         })
@@ -92,7 +92,7 @@ impl Work {
         if let Some((refused, _)) = &self.refused {
             return Err(refused.clone());
         }
-        open::check_same_file(&self.path, self.file)?;
+        open::check_same_files(&self.path, &self.files)?;
         match self.execute("BEGIN IMMEDIATE", []) {
             Ok(_) => {
                 self.after = Some(After::default());

@@ -94,16 +94,19 @@ async fn links_to_the_file_do_not_split_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_removed_in_use_grants_and_renews_nothing_any_more() {
-    let place = Place::new();
-    let backend = place.backend().await;
-    let mut holder = contend(&backend, "a", LONG, false).await;
-    granted(&mut holder).await;
-    std::fs::remove_file(place.file()).unwrap();
-    let error = holder.renew(LONG).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("removed or replaced"), "{error}");
-    let mut other = contend(&backend, "b", LONG, false).await;
-    assert!(other.try_acquire().await.is_err());
+    for suffix in ["", "-wal", "-shm"] {
+        let place = Place::new();
+        let backend = place.backend().await;
+        let mut holder = contend(&backend, "a", LONG, false).await;
+        granted(&mut holder).await;
+        let file = format!("{}{suffix}", place.file().display());
+        std::fs::remove_file(&file).unwrap();
+        let error = holder.renew(LONG).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{file}");
+        assert!(error.to_string().contains("removed or replaced"), "{error}");
+        let mut other = contend(&backend, "b", LONG, false).await;
+        assert!(other.try_acquire().await.is_err(), "{file}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

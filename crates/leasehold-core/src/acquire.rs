@@ -10,7 +10,7 @@ use crate::client::Store;
 use crate::clock::{self, Moment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
-use crate::hold::{Hold, Parts};
+use crate::hold::{Hold, Terms};
 use crate::keeper::{self, Inbox, within};
 use crate::lock::Lock;
 use crate::plan::Plan;
@@ -195,11 +195,11 @@ impl Armed {
     /// A hold's contender, to be released after `keep`.
     pub(crate) fn release_of(hold: &Hold, contender: Box<dyn Contender>, keep: Duration) -> Self {
         Self {
-            store: hold.store.clone(),
-            inbox: hold.inbox.clone(),
+            store: hold.terms.store.clone(),
+            inbox: hold.terms.inbox.clone(),
             contender: Some(contender),
             keep,
-            ttl: hold.ttl,
+            ttl: hold.terms.ttl,
         }
     }
 
@@ -230,7 +230,7 @@ impl Armed {
         if plan.remaining(clock::now()).is_zero() {
             return None;
         }
-        let parts = Parts {
+        let terms = Terms {
             id: self.inbox.next_id(),
             name: lock.name.clone(),
             owner,
@@ -241,7 +241,7 @@ impl Armed {
             granted: grant.since,
             hold_at_least: lock.hold_at_least,
         };
-        let hold = Arc::new(Hold::new(parts, plan, self.disarm()?));
+        let hold = Arc::new(Hold::new(terms, plan, self.disarm()?));
         self.inbox.adopt(hold.clone());
         Some(Guard::new(hold))
     }

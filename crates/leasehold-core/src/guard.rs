@@ -42,20 +42,20 @@ impl Guard {
     /// The key that is held: the name with the client's prefix.
     #[must_use]
     pub fn name(&self) -> &Name {
-        &self.hold.name
+        &self.hold.terms.name
     }
 
     /// The fencing token: hand it to the resource with every write.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.hold.token
+        self.hold.terms.token
     }
 
     /// What it takes to extend or release this hold from elsewhere, with [`Client::resume`](crate::Client::resume).
     /// A secret: whoever knows it can end the hold.
     #[must_use]
     pub fn owner(&self) -> Owner {
-        self.hold.owner
+        self.hold.terms.owner
     }
 
     /// How long the hold lasts unless it is renewed, by the most pessimistic clock; zero once it is over.
@@ -107,11 +107,11 @@ impl Guard {
     /// Dropped before its end, the hold may or may not last longer in the store; this process doesn't count
     /// on it.
     pub async fn extend(&self, ttl: Duration) -> Result<()> {
-        let explain = |error| self.hold.store.explain(error, "extend", &self.hold.name);
-        self.hold.store.check_ttl(ttl).map_err(explain)?;
+        let explain = |error| self.hold.explain(error, "extend");
+        self.hold.terms.store.check_ttl(ttl).map_err(explain)?;
         let renewal = match self.hold.borrow_when_back().await {
             Some(mut borrowed) => {
-                let patience = (self.hold.ttl / 3).max(Duration::from_secs(1));
+                let patience = (self.hold.terms.ttl / 3).max(Duration::from_secs(1));
                 within(patience, borrowed.renew(ttl))
                     .await
                     .map_err(explain)?
@@ -148,10 +148,7 @@ impl Guard {
                 }
             }
         };
-        Err(self
-            .hold
-            .store
-            .explain(lost(reason), "run", &self.hold.name))
+        Err(self.hold.explain(lost(reason), "run"))
     }
 
     /// Gives the lock back and says what came of it.
@@ -166,7 +163,7 @@ impl Guard {
         let keep = self.hold.keep();
         self.give_up(keep)
             .await
-            .map_err(|error| self.hold.store.explain(error, "release", &self.hold.name))
+            .map_err(|error| self.hold.explain(error, "release"))
     }
 
     /// Lets go of the hold without giving it back: it lasts `ttl` from now and ends by time alone, whatever becomes
@@ -181,19 +178,19 @@ impl Guard {
     /// Dropped before its end, the hold ends by time alone, and nobody knows its owner.
     pub async fn detach(mut self, ttl: Duration) -> Result<Detached> {
         let hold = self.hold.clone();
-        let explain = |error| hold.store.explain(error, "detach", &hold.name);
-        if !hold.store.backend.info().capabilities.detached {
+        let explain = |error| hold.explain(error, "detach");
+        if !hold.terms.store.backend.info().capabilities.detached {
             return Err(explain(Error::new(
                 ErrorKind::Unsupported,
                 "this store's holds end with the process that has them; use a guard, or the command's run",
             )));
         }
-        hold.store.check_ttl(ttl).map_err(explain)?;
+        hold.terms.store.check_ttl(ttl).map_err(explain)?;
         match self.give_up(ttl).await.map_err(explain)? {
             Release::Freed => Ok(Detached {
-                name: hold.name.clone(),
-                owner: hold.owner,
-                token: hold.token,
+                name: hold.terms.name.clone(),
+                owner: hold.terms.owner,
+                token: hold.terms.token,
             }),
             Release::Expired => Err(explain(lost(LossReason::Expired))),
             Release::Another => Err(explain(lost(LossReason::Stolen))),
@@ -249,13 +246,13 @@ impl Held {
     /// The key that is held: the name with the client's prefix.
     #[must_use]
     pub fn name(&self) -> &Name {
-        &self.hold.name
+        &self.hold.terms.name
     }
 
     /// The fencing token.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.hold.token
+        self.hold.terms.token
     }
 
     /// As [`Guard::remaining`].

@@ -14,7 +14,7 @@ use crate::backend::{Contender, LossReason, Renewal};
 use crate::claim::{Owner, Token};
 use crate::client::Store;
 use crate::clock::{self, Moment};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::keeper::Inbox;
 use crate::name::Name;
 use crate::plan::{HoldState, Plan, Step};
@@ -22,6 +22,16 @@ use crate::random::jitter;
 
 #[derive(Debug)]
 pub(crate) struct Hold {
+    pub(crate) terms: Terms,
+    plan: Mutex<Plan>,
+    slot: Mutex<Slot>,
+    /// Told when the contender comes back to its slot and when the hold is over.
+    changed: Notify,
+}
+
+/// What never changes about a hold.
+#[derive(Debug)]
+pub(crate) struct Terms {
     pub(crate) id: u64,
     pub(crate) name: Name,
     pub(crate) owner: Owner,
@@ -29,12 +39,8 @@ pub(crate) struct Hold {
     pub(crate) store: Arc<Store>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) ttl: Duration,
-    granted: Moment,
-    hold_at_least: Duration,
-    plan: Mutex<Plan>,
-    slot: Mutex<Slot>,
-    /// Told when the contender comes back to its slot and when the hold is over.
-    changed: Notify,
+    pub(crate) granted: Moment,
+    pub(crate) hold_at_least: Duration,
 }
 
 #[derive(Debug)]
@@ -51,47 +57,19 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a hold is made of.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) id: u64,
-    pub(crate) name: Name,
-    pub(crate) owner: Owner,
-    pub(crate) token: Token,
-    pub(crate) store: Arc<Store>,
-    pub(crate) inbox: Arc<Inbox>,
-    pub(crate) ttl: Duration,
-    pub(crate) granted: Moment,
-    pub(crate) hold_at_least: Duration,
-}
-
 impl Hold {
-    pub(crate) fn new(parts: Parts, plan: Plan, contender: Box<dyn Contender>) -> Self {
-        let Parts {
-            id,
-            name,
-            owner,
-            token,
-            store,
-            inbox,
-            ttl,
-            granted,
-            hold_at_least,
-        } = parts;
+    pub(crate) fn new(terms: Terms, plan: Plan, contender: Box<dyn Contender>) -> Self {
         Self {
-            id,
-            name,
-            owner,
-            token,
-            store,
-            inbox,
-            ttl,
-            granted,
-            hold_at_least,
+            terms,
             plan: Mutex::new(plan),
             slot: Mutex::new(Slot::Here(contender)),
             changed: Notify::new(),
         }
+    }
+
+    /// Adds to an error where it happened.
+    pub(crate) fn explain(&self, error: Error, operation: &'static str) -> Error {
+        self.terms.store.explain(error, operation, &self.terms.name)
     }
 
     pub(crate) fn state(&self) -> HoldState {
@@ -104,8 +82,9 @@ impl Hold {
 
     /// How much longer the hold is to stay after its release.
     pub(crate) fn keep(&self) -> Duration {
-        self.hold_at_least
-            .saturating_sub(clock::now().since(self.granted).steady)
+        self.terms
+            .hold_at_least
+            .saturating_sub(clock::now().since(self.terms.granted).steady)
     }
 
     /// Waits until the hold is over; then its state says how.
@@ -153,7 +132,7 @@ impl Hold {
 
     fn tell_loss(&self) {
         if let HoldState::Lost(reason) = self.state() {
-            tracing::warn!(name = %self.name, token = self.token.get(), reason = reason.as_str(), "lock lost");
+            tracing::warn!(name = %self.terms.name, token = self.terms.token.get(), reason = reason.as_str(), "lock lost");
         }
         self.changed.notify_waiters();
     }
@@ -200,7 +179,7 @@ impl Hold {
     /// The holder gives the hold back: no renewal goes out from here on, and one under way is cut short.
     pub(crate) fn end(&self) {
         lock(&self.plan).release();
-        self.inbox.ended(self.id, self.is_borrowed());
+        self.terms.inbox.ended(self.terms.id, self.is_borrowed());
         self.changed.notify_waiters();
     }
 
@@ -262,12 +241,10 @@ impl Drop for Borrowed {
         if matches!(*slot, Slot::Abandoned) {
             *slot = Slot::Empty;
             drop(slot);
-            self.hold.store.release_later(
-                &self.hold.inbox,
-                contender,
-                self.hold.keep(),
-                self.hold.ttl,
-            );
+            let terms = &self.hold.terms;
+            terms
+                .store
+                .release_later(&terms.inbox, contender, self.hold.keep(), terms.ttl);
         } else {
             *slot = Slot::Here(contender);
             drop(slot);

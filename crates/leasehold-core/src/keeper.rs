@@ -234,7 +234,7 @@ impl Keeper {
     }
 
     fn take_in(&mut self, hold: Arc<Hold>) {
-        let id = hold.id;
+        let id = hold.terms.id;
         let waker = Waker::from(Arc::new(Touch {
             inbox: self.inbox.clone(),
             id,
@@ -298,7 +298,7 @@ impl Keeper {
                 let inbox = self.inbox.clone();
                 tokio::spawn(async move {
                     renew(&hold, borrowed, ttl, timeout, cut).await;
-                    inbox.touch(hold.id);
+                    inbox.touch(hold.terms.id);
                 });
                 self.step(id, now);
             }
@@ -343,11 +343,11 @@ async fn renew(
         answer = tokio::time::timeout(timeout, borrowed.renew(ttl)) => match answer {
             Ok(Ok(renewal)) => hold.settle(Some(renewal)),
             Ok(Err(error)) => {
-                tracing::warn!(name = %hold.name, %error, "renewal unanswered");
+                tracing::warn!(name = %hold.terms.name, %error, "renewal unanswered");
                 hold.settle(None);
             }
             Err(_) => {
-                tracing::warn!(name = %hold.name, ?timeout, "renewal unanswered in time");
+                tracing::warn!(name = %hold.terms.name, ?timeout, "renewal unanswered in time");
                 hold.settle(None);
             }
         },

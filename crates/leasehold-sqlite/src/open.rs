@@ -135,14 +135,20 @@ fn check_rights(path: &Path, parent: &Path) -> Result<(), Failure> {
     let Some(lacking) = lacking else {
         return Ok(());
     };
-    Err(Failure::new(
-        ErrorKind::Unauthorized,
-        format!(
-            "{} can't be written by this process; {}",
-            lacking.display(),
-            rights_of(&lacking)
-        ),
-    ))
+    let why = format!(
+        "{} can't be written by this process; {}",
+        lacking.display(),
+        rights_of(&lacking)
+    );
+    Err(if path.exists() {
+        Failure::new(ErrorKind::Unauthorized, why)
+    } else {
+        // Nobody has been refused a store: there is none.
+        Failure::new(
+            ErrorKind::Invalid,
+            format!("{} can't be made: {why}", path.display()),
+        )
+    })
 }
 
 /// SQLite's own files beside the database: log and shared memory.

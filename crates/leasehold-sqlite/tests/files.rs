@@ -253,6 +253,19 @@ fn users_of_one_group_share_a_store_and_others_are_told_what_to_do() {
     }
 }
 
+#[test]
+fn a_file_that_may_not_be_made_is_no_refusal_of_rights() {
+    if !rustix::process::geteuid().is_root() {
+        // Only the superuser can become somebody who may not write here; the message itself is tested above.
+        return;
+    }
+    let place = Place::new();
+    std::fs::set_permissions(place.folder(), PermissionsExt::from_mode(0o755)).unwrap();
+    let told = Agent::refused_as(&place, 61003, 61003);
+    assert!(told.starts_with("error invalid "), "{told}");
+    assert!(told.contains("locks.db can't be made"), "{told}");
+}
+
 const GONE: &str = "fedcba98765432100123456789abcdef";
 
 /// Makes a lock's row one of another boot whose holder left no liveness file.

@@ -242,14 +242,16 @@ impl World<'_> {
                 let patience = self.scenario.patience;
                 self.phase_for(client, Phase::Trying { number, call }, patience);
             }
-            None => {
-                if let Some(attempt) = &mut self.clients[client].attempt {
-                    attempt.tries.void(number);
-                    attempt.tombstone = attempt.tries.tombstone();
-                }
-                self.try_failed(client);
-            }
+            None => self.try_never_left(client, number),
         }
+    }
+
+    fn try_never_left(&mut self, client: usize, number: u64) {
+        if let Some(attempt) = &mut self.clients[client].attempt {
+            attempt.tries.void(number);
+            attempt.tombstone = attempt.tries.tombstone();
+        }
+        self.try_failed(client);
     }
 
     pub(super) fn try_answered(&mut self, client: usize, value: Value) {

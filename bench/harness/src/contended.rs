@@ -111,7 +111,12 @@ fn round(
         .map(|_| entry.worker(&server.url()))
         .collect::<Result<_>>()?;
     let each = contenders / PROCESSES;
-    let millis = if plan.quick { 1000 } else { 4000 };
+    // Long enough for a dozen turns each, or fairness says only who was in time for one more.
+    let millis = if plan.quick {
+        1000
+    } else {
+        4000.max(100 * contenders)
+    };
     let before = server.calls()?;
     for (at, worker) in workers.iter_mut().enumerate() {
         let first = at as u64 * each;

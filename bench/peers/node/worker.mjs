@@ -3,13 +3,13 @@
 import readline from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import Redis from "ioredis";
-import redlock from "redlock";
+import Redlock from "redlock";
 
 const TTL_MS = 30_000;
 const now = () => process.hrtime.bigint();
 const client = new Redis(process.argv[2]);
 // As it is by default, but that a wait has no end.
-const locks = new redlock.default([client], { retryCount: -1 });
+const locks = new Redlock([client], { retryCount: -1 });
 
 async function pairs(names, millis) {
   const begun = now();

@@ -242,12 +242,15 @@ impl Plan {
     }
 }
 
-/// A third of the TTL after the send, a tenth of that earlier or later: three tries of a sixth each fit
-/// before the deadline.
+/// A third of the TTL after the send, a tenth of that earlier or later: three tries of a sixth each fit before the
+/// deadline. Moments are rounded up to a three-thousandth of the TTL, so that renewals that are due at about the
+/// same time are due at the same time and can go out in one request.
 fn renewal_due(since: Moment, ttl: Duration, jitter: f64) -> u64 {
-    since
+    let due = since
         .boot
-        .saturating_add(nanos((ttl / 3).mul_f64(0.9 + 0.2 * jitter)))
+        .saturating_add(nanos((ttl / 3).mul_f64(0.9 + 0.2 * jitter)));
+    due.checked_next_multiple_of(nanos(ttl / 3000).max(1))
+        .unwrap_or(due)
 }
 
 fn nanos(duration: Duration) -> u64 {

@@ -20,6 +20,13 @@ use crate::store::Store;
 const DRAW: Duration = Duration::from_secs(1);
 /// How often an outage is told of.
 const TELL: Duration = Duration::from_secs(60);
+/// When to look again for a lock whose holder may have been killed just now.
+const ENDING: [Duration; 4] = [
+    Duration::from_millis(10),
+    Duration::from_millis(30),
+    Duration::from_millis(60),
+    Duration::from_millis(100),
+];
 /// The pause after an outage that the library gave up on.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -42,9 +49,12 @@ pub(super) async fn acquire(
     {
         return Ok(Some(guard));
     }
-    let Some(wait) = wait.filter(|wait| *wait != Wait::AtMost(Duration::ZERO)) else {
-        return Ok(None);
+    let Some(wait) = wait else {
+        return Ok(look_again(lock, store).await);
     };
+    if wait == Wait::AtMost(Duration::ZERO) {
+        return Ok(None);
+    }
     let watch = Watch {
         begun,
         name,
@@ -67,6 +77,24 @@ pub(super) async fn acquire(
         }
         outcome => outcome,
     }
+}
+
+/// A killed holder's lock is free once its job has ended, which takes a moment: who comes right behind it is not to
+/// be turned away.
+async fn look_again(lock: &Lock, store: &Store) -> Option<Guard> {
+    if !store.client.info().capabilities.frees_dead_at_once {
+        return None;
+    }
+    for pause in ENDING {
+        tokio::time::sleep(pause).await;
+        // It was busy; that the store doesn't answer now makes it no freer.
+        match lock.try_acquire().await {
+            Ok(None) => {}
+            Ok(Some(guard)) => return Some(guard),
+            Err(_) => return None,
+        }
+    }
+    None
 }
 
 async fn answer(lock: &Lock, wait: Wait, begun: Moment) -> Result<Option<Guard>, Failure> {

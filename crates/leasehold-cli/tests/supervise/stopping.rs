@@ -31,12 +31,13 @@ fn killed_leasehold_takes_grandchildren_along() {
 
 #[test]
 fn who_comes_right_behind_a_killed_leasehold_gets_the_lock_without_a_wait() {
-    // A dozen times, because without a second look it depends on how fast the job dies. Not every time: on a busy
-    // machine a job may take longer to die than anybody looks.
+    // It takes a moment to die, so that one look alone finds the lock busy. A dozen times, because on a busy machine
+    // it may take longer than anybody looks.
+    let job = "trap 'sleep 0.05; exit' TERM; sleep 100 & wait";
     let mut granted = 0;
     for _ in 0..12 {
         let place = Place::new();
-        let mut running = Running::start(&mut place.run(LONG, &["sh", "-c", "sleep 100; true"]));
+        let mut running = Running::start(&mut place.run(LONG, &["sh", "-c", job]));
         place.wait_for_job(2);
         running.send(Signal::KILL);
         assert_eq!(running.code(), 137);
@@ -45,7 +46,7 @@ fn who_comes_right_behind_a_killed_leasehold_gets_the_lock_without_a_wait() {
         granted += u32::from(next.status.success());
         place.wait_for_no_job();
     }
-    assert!(granted >= 9, "{granted} of 12");
+    assert!(granted > 0, "never");
 }
 
 #[test]

@@ -24,15 +24,20 @@ impl Keys {
         let tagged = tagged(name.as_str());
         Self {
             lock: name.as_str().to_owned(),
-            counter: format!("{COUNTER}{tagged}"),
-            queue: format!("{FAMILY}q:{tagged}"),
-            waiters: format!("{FAMILY}w:{tagged}"),
+            counter: [COUNTER, &tagged].concat(),
+            queue: [FAMILY, "q:", &tagged].concat(),
+            waiters: [FAMILY, "w:", &tagged].concat(),
         }
     }
 
     /// The key that says that this owner has been released.
     pub(crate) fn tombstone(name: &Name, owner: Owner) -> String {
-        format!("{FAMILY}x:{}:{}", tagged(name.as_str()), owner.to_hex())
+        [FAMILY, "x:", &tagged(name.as_str()), ":", &owner.to_hex()].concat()
+    }
+
+    /// The key that holds the owner whose hold was broken last.
+    pub(crate) fn broken(name: &Name) -> String {
+        [FAMILY, "b:", &tagged(name.as_str())].concat()
     }
 }
 
@@ -54,13 +59,13 @@ pub(crate) fn lock_of(counter: &str) -> Option<&str> {
 /// The name behind its own hash tag: `{name}`, or `{tag}:name` where the name has braces.
 fn tagged(name: &str) -> String {
     if !name.contains(['{', '}']) {
-        return format!("{{{name}}}");
+        return ["{", name, "}"].concat();
     }
     let tag = name
         .split_once('{')
         .and_then(|(_, rest)| rest.split_once('}'))
         .map_or("", |(tag, _)| tag);
-    format!("{{{tag}}}:{name}")
+    ["{", tag, "}:", name].concat()
 }
 
 #[cfg(test)]

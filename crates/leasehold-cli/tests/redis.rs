@@ -61,6 +61,12 @@ fn a_busy_lock_is_75_in_one_line_that_names_holder_and_store() {
     assert!(!host.path().join("ran").exists());
     let list = host.run(&["list", "jobs/"]).is(0);
     assert!(list.out.contains("\njobs/x "), "{}", list.out);
+    // Everything, only for who says so: the server looks through other people's keys as well.
+    host.run(&["list"])
+        .is(64)
+        .says("name a prefix, as in `leasehold list jobs/`, or say --all");
+    assert_eq!(host.run(&["list", "--all"]).is(0).out.lines().count(), 2);
+    host.run(&["list", "jobs/", "--all"]).is(64);
     host.run(&["break", "jobs/x"]).is(0);
     holding
         .wait()

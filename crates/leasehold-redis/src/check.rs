@@ -8,19 +8,92 @@ use leasehold_core::{Error, ErrorKind, Result};
 use redis::cmd;
 
 use crate::link::Link;
+use crate::replicas::Replicas;
+use crate::servers::Servers;
+use crate::topology::Topology;
 
 /// The oldest server that has all the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// Looks at the server.
-pub(crate) async fn check(link: &Link) -> Result<Vec<Finding>> {
-    let info = info(link).await?;
-    let fsync = setting(link, "appendfsync").await;
-    Ok(judge(&info, fsync.as_deref()))
+/// Whether every server can be reached and lets this user in.
+pub(crate) async fn reach(servers: &Servers) -> Result<()> {
+    for (_, master) in servers.masters().await? {
+        master.command(&cmd("PING")).await?;
+    }
+    Ok(())
 }
 
-/// Warns of what may lose held locks, once per server and process.
-pub(crate) async fn warn_once(link: &Link, url: &Arc<str>) {
+/// Looks at the servers.
+pub(crate) async fn check(
+    servers: &Servers,
+    topology: &Topology,
+    replicas: Option<&Replicas>,
+) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let masters = servers.masters().await?;
+    findings.extend(arrangement(topology, masters.len()));
+    for (node, master) in masters {
+        let info = info(&master).await?;
+        let fsync = setting(&master, "appendfsync").await;
+        let mut of_node = judge(&info, fsync.as_deref());
+        if let Some(replicas) = replicas {
+            of_node.push(enough(&info, replicas.count()));
+        }
+        if !node.is_empty() {
+            for finding in &mut of_node {
+                finding.what = format!("{node}: {}", finding.what);
+            }
+        }
+        findings.extend(of_node);
+    }
+    Ok(findings)
+}
+
+/// What was found behind the URL.
+fn arrangement(topology: &Topology, masters: usize) -> Option<Finding> {
+    match topology {
+        Topology::One(_) => None,
+        Topology::Sentinel(sentinels) => {
+            let (count, master) = sentinels.describe();
+            let what = format!("{count} sentinel(s) are asked for the master \"{master}\"");
+            Some(if count >= 3 {
+                finding(Verdict::Good, what, "")
+            } else {
+                finding(
+                    Verdict::Warning,
+                    what,
+                    "name all of them, three at least: one that is cut off may know an old master",
+                )
+            })
+        }
+        Topology::Cluster(_) => Some(finding(
+            Verdict::Good,
+            format!("the cluster has {masters} master(s)"),
+            "",
+        )),
+    }
+}
+
+/// Whether the server has the replicas that grants wait for.
+fn enough(info: &Info, wanted: u32) -> Finding {
+    let connected = field(info, "connected_slaves");
+    let what = format!("{connected} of the {wanted} replica(s) of min-replicas are connected");
+    if connected
+        .parse::<u32>()
+        .is_ok_and(|connected| connected >= wanted)
+    {
+        finding(Verdict::Good, what, "")
+    } else {
+        finding(
+            Verdict::Bad,
+            what,
+            "no lock is granted until they are; start them, or ask for fewer",
+        )
+    }
+}
+
+/// Warns of what may lose held locks, once per store and process.
+pub(crate) async fn warn_once(servers: &Servers, url: &Arc<str>) {
     static WARNED: Mutex<Option<HashSet<Arc<str>>>> = Mutex::new(None);
     let first = WARNED
         .lock()
@@ -30,11 +103,18 @@ pub(crate) async fn warn_once(link: &Link, url: &Arc<str>) {
     if !first {
         return;
     }
-    // Who may lock need not have the right to look: no answer is no reason to fail.
-    let Ok(info) = info(link).await else { return };
-    for finding in judge(&info, None) {
-        if finding.verdict == Verdict::Bad {
-            tracing::warn!(store = %url, "{}: {}", finding.what, finding.advice);
+    let Ok(masters) = servers.masters().await else {
+        return;
+    };
+    for (node, master) in masters {
+        // Who may lock need not have the right to look: no answer is no reason to fail.
+        let Ok(info) = info(&master).await else {
+            return;
+        };
+        for finding in judge(&info, None) {
+            if finding.verdict == Verdict::Bad {
+                tracing::warn!(store = %url, node, "{}: {}", finding.what, finding.advice);
+            }
         }
     }
 }

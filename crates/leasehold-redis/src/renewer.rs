@@ -14,8 +14,8 @@ use redis::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::keys::Keys;
-use crate::link::Link;
 use crate::script::RENEW;
+use crate::servers::Servers;
 
 /// The most holds in one request: the server does nothing else meanwhile.
 const BATCH: usize = 200;
@@ -37,9 +37,9 @@ pub(crate) struct Renewer {
 
 impl Renewer {
     /// Starts on the keeper's thread; ends with the last of its clones.
-    pub(crate) fn start(link: Arc<Link>) -> Result<Self> {
+    pub(crate) fn start(servers: Arc<Servers>) -> Result<Self> {
         let (queue, arrivals) = mpsc::unbounded_channel();
-        background::spawn(run(link, arrivals))?;
+        background::spawn(run(servers, arrivals))?;
         Ok(Self { queue })
     }
 
@@ -58,7 +58,7 @@ impl Renewer {
     }
 }
 
-async fn run(link: Arc<Link>, mut arrivals: mpsc::UnboundedReceiver<Renew>) {
+async fn run(servers: Arc<Servers>, mut arrivals: mpsc::UnboundedReceiver<Renew>) {
     let mut batch = Vec::new();
     while arrivals.recv_many(&mut batch, BATCH).await > 0 {
         // The keeper starts the renewals that are due in one go: let it finish, and take them all.
@@ -70,11 +70,13 @@ async fn run(link: Arc<Link>, mut arrivals: mpsc::UnboundedReceiver<Renew>) {
             }
         }
         // A batch that hangs must not hold the next one up.
-        tokio::spawn(send(link.clone(), std::mem::take(&mut batch)));
+        for part in servers.apart(std::mem::take(&mut batch), |renew| renew.name.as_str()) {
+            tokio::spawn(send(servers.clone(), part));
+        }
     }
 }
 
-async fn send(link: Arc<Link>, batch: Vec<Renew>) {
+async fn send(servers: Arc<Servers>, batch: Vec<Renew>) {
     let mut keys = Vec::with_capacity(batch.len() * 2);
     let mut args = Vec::with_capacity(batch.len() * 2);
     for renew in &batch {
@@ -84,7 +86,7 @@ async fn send(link: Arc<Link>, batch: Vec<Renew>) {
     }
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let answers = match link.ask(&RENEW, &keys, &args).await {
+    let answers = match servers.ask(&RENEW, &keys, &args).await {
         Ok(Value::Array(answers)) if answers.len() == batch.len() => Ok(answers),
         Ok(other) => Err((
             ErrorKind::Bug,

@@ -17,5 +17,5 @@ if call('PTTL', F) < 0 then call('PEXPIRE', F, week) end
 call('DEL', L)
 call('HDEL', F, 'o', 'n', 'm', 'g', 'h', 's', 'S')
 pass(0)
-if ours and about[5] then redis.pcall('PUBLISH', about[5], 'broken ' .. current) end
+if ours and about[5] then tell(about[5], 'broken ' .. current) end
 return ended

@@ -1,4 +1,12 @@
 -- Who waits; after common.lua.
+
+-- Tells a process something; how many heard it. A channel of a Cluster's slot says so in its name. Never fails: what
+-- was written before stays written.
+local function tell(channel, what)
+  local sharded = string.sub(channel, 1, 12) == 'leasehold:s:'
+  return redis.pcall(sharded and 'SPUBLISH' or 'PUBLISH', channel, what)
+end
+
 local function leave(owner)
   call('ZREM', Q, owner)
   call('HDEL', W, owner)
@@ -30,7 +38,7 @@ local function pass(streak, looker)
     if not head or head == looker then return nil end
     leave(head)
     local token = grant(head, n, window, channel, holder, streak)
-    local heard = redis.pcall('PUBLISH', channel, 'granted ' .. head .. ' ' .. token .. ' ' .. n .. ' ' .. alive)
+    local heard = tell(channel, 'granted ' .. head .. ' ' .. token .. ' ' .. n .. ' ' .. alive)
     if type(heard) ~= 'number' or heard > 0 then return head end
     call('DEL', L)
   end

@@ -1,8 +1,8 @@
 //! Sentinels: who the master is, and that it has changed
 //! (<https://redis.io/docs/latest/develop/reference/sentinel-clients/>).
 //!
-//! One sentinel may be cut off and know an old master. So as many are asked as make half of them, and the answer
-//! with the highest configuration epoch counts, which is how sentinels themselves settle it.
+//! One sentinel may be cut off and know an old master. So all are asked, half of them must answer where they can, and
+//! the answer with the highest configuration epoch counts, which is how sentinels themselves settle it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use leasehold_core::url::StoreUrl;
 use leasehold_core::{Error, ErrorKind, Result};
-use redis::{AsyncConnectionConfig, Client, RedisConnectionInfo, cmd};
+use redis::{AsyncConnectionConfig, Client, RedisConnectionInfo};
 use tokio::sync::{oneshot, watch};
 
 use crate::dial::{Dialer, Node, invalid};
@@ -29,6 +29,8 @@ pub(crate) const PASSWORD_FILE: &str = "sentinel-password-file";
 
 /// How long a sentinel may take.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the rest of them may take once half have answered: in a failover one of them knows first.
+const REST: Duration = Duration::from_millis(50);
 /// How often they are asked though none of them told of a change: the one that is listened to may be cut off.
 const LOOK: Duration = Duration::from_secs(30);
 
@@ -165,9 +167,15 @@ impl Sentinels {
         let mut newest: Option<(Node, u64)> = None;
         let mut answered = 0;
         let mut failure = None;
-        while answered < enough
-            && let Some(answer) = answers.next().await
-        {
+        loop {
+            let patience = if answered < enough {
+                PATIENCE * 2
+            } else {
+                REST
+            };
+            let Ok(Some(answer)) = tokio::time::timeout(patience, answers.next()).await else {
+                break;
+            };
             match answer {
                 Ok(Answer::Master(node, epoch)) => {
                     answered += 1;
@@ -203,17 +211,18 @@ impl Sentinels {
             .get_multiplexed_async_connection_with_config(&config)
             .await
             .map_err(error::asking_sentinel)?;
-        let mut question = cmd("SENTINEL");
-        question.arg("MASTER").arg(&self.master);
-        let answer: redis::RedisResult<HashMap<String, String>> =
+        let mut question = redis::pipe();
+        question.cmd("SENTINEL").arg("MASTER").arg(&self.master);
+        // In a failover it tells the new address before the other does.
+        question
+            .cmd("SENTINEL")
+            .arg("GET-MASTER-ADDR-BY-NAME")
+            .arg(&self.master);
+        let answer: redis::RedisResult<(HashMap<String, String>, (String, u16))> =
             question.query_async(&mut connection).await;
         match answer {
-            Ok(fields) => read(&fields).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Bug,
-                    "a sentinel's answer names no master's address",
-                )
-            }),
+            Ok((fields, address)) => read(&fields, address)
+                .ok_or_else(|| Error::new(ErrorKind::Bug, "a sentinel's answer has no epoch")),
             Err(error) if error.to_string().contains("No such master") => Ok(Answer::Unknown),
             Err(error) => Err(error::asking_sentinel(error)),
         }
@@ -253,9 +262,16 @@ impl Sentinels {
     }
 }
 
-fn read(fields: &HashMap<String, String>) -> Option<Answer> {
-    let host = fields.get("ip")?.as_str().into();
-    let port = fields.get("port")?.parse().ok()?;
-    let epoch = fields.get("config-epoch")?.parse().ok()?;
-    Some(Answer::Master(Node { host, port }, epoch))
+fn read(fields: &HashMap<String, String>, (host, port): (String, u16)) -> Option<Answer> {
+    let epoch: u64 = fields.get("config-epoch")?.parse().ok()?;
+    let settled = fields.get("ip") == Some(&host) && fields.get("port") == Some(&port.to_string());
+    let node = Node {
+        host: host.into(),
+        port,
+    };
+    // What is about to be the master has the next epoch at least.
+    Some(Answer::Master(
+        node,
+        if settled { epoch } else { epoch + 1 },
+    ))
 }

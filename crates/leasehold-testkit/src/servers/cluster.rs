@@ -59,8 +59,10 @@ impl RedisCluster {
                 ask(address, &format!("CLUSTER ADDSLOTSRANGE {first} {last}"))?;
             }
             ask(address, &format!("CLUSTER SET-CONFIG-EPOCH {}", at + 1))?;
-            let bus = self.nodes[at].bus.number();
-            let port = address.port();
+            let node = &self.nodes[at];
+            let bus = node.bus.number();
+            // With TLS among themselves they know each other by the port for that.
+            let port = node.tls.as_ref().map_or(address.port(), Port::number);
             ask(
                 self.address(0),
                 &format!("CLUSTER MEET 127.0.0.1 {port} {bus}"),
@@ -147,6 +149,7 @@ impl Node {
             for (name, value) in tls.settings(port.number()) {
                 all.extend([format!("--{name}"), value]);
             }
+            all.extend(["--tls-cluster", "yes"].map(str::to_owned));
         }
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         Ok(Self {

@@ -15,12 +15,21 @@ use crate::topology::Topology;
 /// The oldest server that has all the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// Whether every server can be reached and lets this user in.
+/// Whether this user is let in by the servers that can be reached, and one can.
 pub(crate) async fn reach(servers: &Servers) -> Result<()> {
+    let mut reached = Err(Error::new(
+        ErrorKind::Unavailable,
+        "the cluster has no master",
+    ));
     for (_, master) in servers.masters().await? {
-        master.command(&cmd("PING")).await?;
+        match master.command(&cmd("PING")).await {
+            Ok(_) => reached = Ok(()),
+            Err(error) if !error.is_retryable() => return Err(error),
+            // The others' locks can be had all the same.
+            Err(error) => reached = reached.or(Err(error)),
+        }
     }
-    Ok(())
+    reached
 }
 
 /// Looks at the servers.
@@ -33,7 +42,18 @@ pub(crate) async fn check(
     let masters = servers.masters().await?;
     findings.extend(arrangement(topology, masters.len()));
     for (node, master) in masters {
-        let info = info(&master).await?;
+        let info = match info(&master).await {
+            // The others are looked at all the same.
+            Err(error) if !node.is_empty() && error.is_retryable() => {
+                findings.push(finding(
+                    Verdict::Bad,
+                    format!("{node} can't be reached: {}", error.message()),
+                    "the locks in its slots can't be had until it is there again or its replica takes over",
+                ));
+                continue;
+            }
+            info => info?,
+        };
         let fsync = setting(&master, "appendfsync").await;
         let mut of_node = judge(&info, fsync.as_deref());
         if let Some(replicas) = replicas {

@@ -14,6 +14,7 @@ use redis::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::keys::Keys;
+use crate::link::{Failure, Way};
 use crate::script::RENEW;
 use crate::servers::Servers;
 
@@ -77,23 +78,41 @@ async fn run(servers: Arc<Servers>, mut arrivals: mpsc::UnboundedReceiver<Renew>
 }
 
 async fn send(servers: Arc<Servers>, batch: Vec<Renew>) {
+    let answers = ask(&servers, &batch).await;
+    if !matches!(answers, Err(Failure::Elsewhere(Way::Again, _))) || batch.len() == 1 {
+        return settle(batch, answers);
+    }
+    // They were renewed together and are at two nodes now: each is asked for alone.
+    for renew in batch {
+        let servers = servers.clone();
+        tokio::spawn(async move {
+            let alone = vec![renew];
+            let answers = ask(&servers, &alone).await;
+            settle(alone, answers);
+        });
+    }
+}
+
+async fn ask(servers: &Servers, batch: &[Renew]) -> Result<Vec<Value>, Failure> {
     let mut keys = Vec::with_capacity(batch.len() * 2);
     let mut args = Vec::with_capacity(batch.len() * 2);
-    for renew in &batch {
+    for renew in batch {
         let Keys { lock, counter, .. } = Keys::of(&renew.name);
         keys.extend([lock, counter]);
         args.extend([renew.owner.to_hex(), millis(renew.ttl).to_string()]);
     }
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let answers = match servers.ask(&RENEW, &keys, &args).await {
-        Ok(Value::Array(answers)) if answers.len() == batch.len() => Ok(answers),
-        Ok(other) => Err((
+    match servers.ask_together(&RENEW, &keys, &args).await? {
+        Value::Array(answers) if answers.len() == batch.len() => Ok(answers),
+        other => Err(Failure::Sent(Error::new(
             ErrorKind::Bug,
             format!("the renewal script answered {other:?}"),
-        )),
-        Err(error) => Err((error.kind(), error.to_string())),
-    };
+        ))),
+    }
+}
+
+fn settle(batch: Vec<Renew>, answers: Result<Vec<Value>, Failure>) {
     match answers {
         Ok(answers) => {
             for (renew, answer) in batch.into_iter().zip(answers) {
@@ -102,9 +121,12 @@ async fn send(servers: Arc<Servers>, batch: Vec<Renew>) {
                 let _ = renew.answer.send(Ok(renewal));
             }
         }
-        Err((kind, text)) => {
+        Err(failure) => {
+            let error = Error::from(failure);
             for renew in batch {
-                let _ = renew.answer.send(Err(Error::new(kind, text.clone())));
+                let _ = renew
+                    .answer
+                    .send(Err(Error::new(error.kind(), error.to_string())));
             }
         }
     }

@@ -38,7 +38,7 @@ impl Servers {
         match self {
             Self::One(link) => link.call(script, keys, args).await,
             // In a box, so that the other way doesn't carry its size.
-            Self::Many(cluster) => Box::pin(cluster.call(script, keys, args)).await,
+            Self::Many(cluster) => Box::pin(cluster.call(script, keys, args, true)).await,
         }
     }
 
@@ -48,6 +48,24 @@ impl Servers {
         match self.call(script, keys, args).await {
             Err(Failure::Stale(_)) => Ok(self.call(script, keys, args).await?),
             answer => Ok(answer?),
+        }
+    }
+
+    /// As [`ask`](Self::ask), for the keys of several locks in one slot. When that is on its way from one node to
+    /// another and they are apart, the failure says [`Way::Again`]: each is to be asked for alone.
+    pub(crate) async fn ask_together(
+        &self,
+        script: &Code,
+        keys: &[&str],
+        args: &[&str],
+    ) -> Result<Value, Failure> {
+        let cluster = match self {
+            Self::One(_) => return self.ask(script, keys, args).await.map_err(Failure::Sent),
+            Self::Many(cluster) => cluster,
+        };
+        match cluster.call(script, keys, args, false).await {
+            Err(Failure::Stale(_)) => cluster.call(script, keys, args, false).await,
+            answer => answer,
         }
     }
 
@@ -64,8 +82,14 @@ impl Servers {
             Self::Many(cluster) => {
                 let link = cluster.of(keys).await.map_err(Failure::Unsent)?;
                 let answer = link.call_and_then(script, keys, args, then).await;
-                // Who asks for a second command can't be sent elsewhere: that is rare, and a failure.
-                answer.inspect_err(|_| cluster.map.doubt())
+                // It is not sent elsewhere from here: that is rare, and who asked asks again.
+                answer.map_err(|failure| {
+                    cluster.map.doubt();
+                    match failure {
+                        Failure::Elsewhere(way, _) => Failure::Elsewhere(way, between()),
+                        failure => failure,
+                    }
+                })
             }
         }
     }
@@ -128,13 +152,19 @@ impl Cluster {
         self.link(&owner.await?)
     }
 
-    /// A node that sends a request elsewhere has done nothing of it, so it may be sent there.
-    async fn call(&self, script: &Code, keys: &[&str], args: &[&str]) -> Result<Value, Failure> {
+    /// A node that sends a request elsewhere has done nothing of it, so it may be sent there. `waits`: also for keys
+    /// that are apart to come together.
+    async fn call(
+        &self,
+        script: &Code,
+        keys: &[&str],
+        args: &[&str],
+        waits: bool,
+    ) -> Result<Value, Failure> {
         let slot = slot::of(keys.first().copied().unwrap_or_default());
         let mut node = self.map.owner(slot).await.map_err(Failure::Unsent)?;
         let mut asking = false;
         let mut pause = PAUSE;
-        let mut last = None;
         for _ in 0..WAYS_MAX {
             let link = self.link(&node).map_err(Failure::Unsent)?;
             let answer = if asking {
@@ -162,6 +192,7 @@ impl Cluster {
                     node = beside(to, &node);
                     asking = true;
                 }
+                Way::Again if !waits => return Err(Failure::Elsewhere(way, between())),
                 Way::Again => {
                     tokio::time::sleep(pause).await;
                     pause *= 2;
@@ -173,17 +204,9 @@ impl Cluster {
                     return Err(Failure::Sent(error));
                 }
             }
-            last = Some(error);
         }
         self.map.doubt();
-        let error = Error::new(
-            ErrorKind::Unavailable,
-            "the lock's slot is between two nodes; it will be served again once the move is over",
-        );
-        Err(Failure::Sent(match last {
-            Some(last) => error.because(last),
-            None => error,
-        }))
+        Err(Failure::Sent(between()))
     }
 
     fn link(&self, node: &Node) -> Result<Arc<Link>> {
@@ -198,6 +221,13 @@ impl Cluster {
     fn links(&self) -> std::sync::MutexGuard<'_, HashMap<Node, Arc<Link>>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn between() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the lock's slot is on its way between two nodes, and its keys with it; it is served again once they are there",
+    )
 }
 
 /// A node that was named by one that doesn't know the hosts has that one's.

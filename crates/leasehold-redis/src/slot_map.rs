@@ -105,11 +105,13 @@ impl SlotMap {
         self.table.borrow().owner(slot).cloned()
     }
 
-    /// Every master.
+    /// Every master there is now.
     ///
     /// # Errors
     /// When no node can be asked.
     pub(crate) async fn masters(&self) -> Result<Vec<Node>> {
+        // No redirection would tell of one that is new.
+        self.doubt();
         self.settle().await?;
         Ok(self.table.borrow().masters.clone())
     }

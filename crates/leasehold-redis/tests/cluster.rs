@@ -266,6 +266,11 @@ async fn hold_is_renewed_while_its_slot_is_between_two_nodes() {
         moving.key(key);
     }
     here("its keys are there, the other's are here").await;
+    // Asked for together, and each at its own node.
+    for _ in 0..20 {
+        let (here, there) = tokio::join!(guard.extend(ttl), beside.extend(ttl));
+        here.and(there).unwrap();
+    }
     // Nobody can take a lock whose keys may be on either side; it is an outage that ends.
     let error = lock(&client, "c{a}", ttl).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

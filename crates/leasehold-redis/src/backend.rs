@@ -2,25 +2,25 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::backend::{
     Backend, BackendInfo, Broken, Capabilities, Contender, Finding, Inspection, TokenGrade,
 };
-use leasehold_core::{Claim, Error, ErrorKind, Name, Owner, Result, Token};
-use redis::{Value, cmd};
+use leasehold_core::{Claim, Error, ErrorKind, Identity, Name, Owner, Result, Token};
+use redis::cmd;
 use tokio::sync::oneshot;
 
 use crate::check;
 use crate::config::Config;
-use crate::contender::{RedisContender, fields};
+use crate::contender::RedisContender;
 use crate::keys::{self, FAMILY, Keys};
 use crate::link::Link;
 use crate::renewer::Renewer;
 use crate::replicas::Replicas;
-use crate::reply::{self, Field, Fields};
+use crate::reply::{self, Fields};
 use crate::script::{BREAK, INSPECT};
 use crate::servers::Servers;
 use crate::subscriber::Subscriber;
@@ -42,6 +42,29 @@ pub(crate) struct Shared {
     pub(crate) always_hand_over: bool,
     /// Who must have a grant before it is one.
     pub(crate) replicas: Option<Replicas>,
+    /// The last identity that went out, with its text: nearly always the same one goes out again.
+    described: Mutex<Option<(Arc<Identity>, Arc<str>)>>,
+}
+
+impl Shared {
+    /// What others are told of a holder: JSON.
+    pub(crate) fn described(&self, identity: &Arc<Identity>) -> Arc<str> {
+        let mut last = self
+            .described
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, text)) = &*last
+            && Arc::ptr_eq(of, identity)
+        {
+            return text.clone();
+        }
+        // Text and numbers always become JSON.
+        let text: Arc<str> = serde_json::to_string(&**identity)
+            .unwrap_or_default()
+            .into();
+        *last = Some((identity.clone(), text.clone()));
+        text
+    }
 }
 
 #[derive(Debug)]
@@ -90,6 +113,7 @@ impl Redis {
                 subscriber: place.subscriber(id),
                 always_hand_over: config.always_hand_over,
                 replicas,
+                described: Mutex::default(),
             }),
             _watching: place.watch()?,
             topology: place,
@@ -105,7 +129,7 @@ impl Redis {
             &keys.waiters,
         ];
         let answer = self.shared.grants.ask(&INSPECT, &keys, &[]).await?;
-        let mut fields = Fields::new(fields(answer)?);
+        let mut fields = Fields::of(answer)?;
         if fields.text()? == "type" {
             return Err(reply::not_a_lock(&fields.text()?));
         }
@@ -119,10 +143,9 @@ impl Redis {
         }
         inspection.holder = held.then_some(holder);
         inspection.waiters = fields
-            .map(|field| match field {
-                Field::Text(json) => reply::identity(&json),
-                Field::Int(_) | Field::Nil => None,
-            })
+            .texts()?
+            .iter()
+            .map(|json| reply::identity(json))
             .collect();
         Ok(inspection)
     }
@@ -223,13 +246,11 @@ impl Backend for Redis {
             &keys.counter,
             &keys.queue,
             &keys.waiters,
+            &Keys::broken(name),
         ];
         let token = token.map_or_else(String::new, |token| token.to_string());
         let answer = self.shared.grants.call(&BREAK, &keys, &[&token]).await?;
-        if matches!(&answer, Value::Array(values) if values.is_empty()) {
-            return Err(reply::unexpected(&None));
-        }
-        let mut fields = Fields::new(fields(answer)?);
+        let mut fields = Fields::of(answer)?;
         match fields.text()?.as_str() {
             "free" => Ok(Broken::Free),
             "ended" => {
@@ -241,7 +262,7 @@ impl Backend for Redis {
                 Ok(Broken::OtherToken(fields.holder()?))
             }
             "type" => Err(reply::not_a_lock(&fields.text()?)),
-            other => Err(reply::unexpected(&Some(Field::Text(other.to_owned())))),
+            other => Err(reply::unexpected(&other)),
         }
     }
 

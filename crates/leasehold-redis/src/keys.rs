@@ -26,15 +26,20 @@ impl Keys {
         let tagged = tagged(name.as_str());
         Self {
             lock: name.as_str().to_owned(),
-            counter: format!("{COUNTER}{tagged}"),
-            queue: format!("{FAMILY}q:{tagged}"),
-            waiters: format!("{FAMILY}w:{tagged}"),
+            counter: [COUNTER, &tagged].concat(),
+            queue: [FAMILY, "q:", &tagged].concat(),
+            waiters: [FAMILY, "w:", &tagged].concat(),
         }
     }
 
     /// The key that says that this owner has been released.
     pub(crate) fn tombstone(name: &Name, owner: Owner) -> String {
-        format!("{FAMILY}x:{}:{}", tagged(name.as_str()), owner.to_hex())
+        [FAMILY, "x:", &tagged(name.as_str()), ":", &owner.to_hex()].concat()
+    }
+
+    /// The key that holds the owner whose hold was broken last.
+    pub(crate) fn broken(name: &Name) -> String {
+        [FAMILY, "b:", &tagged(name.as_str())].concat()
     }
 }
 
@@ -57,10 +62,10 @@ pub(crate) fn lock_of(counter: &str) -> Option<&str> {
 /// slot's number-tag in its place where the name can't stand in braces, as `a}b` can't.
 fn tagged(name: &str) -> String {
     if !name.contains('}') {
-        return format!("{{{name}}}");
+        return ["{", name, "}"].concat();
     }
     match slot::own_tag(name) {
-        Some(tag) => format!("{{{tag}}}:{name}"),
+        Some(tag) => ["{", tag, "}:", name].concat(),
         None => format!("{{{}}}:{name}", slot::tag(slot::of(name))),
     }
 }
@@ -103,6 +108,7 @@ mod tests {
                     keys.queue.clone(),
                     keys.waiters.clone(),
                     Keys::tombstone(&name, owner),
+                    Keys::broken(&name),
                 ];
                 for sibling in siblings {
                     assert_eq!(slot::of(&sibling), slot::of(&keys.lock), "{sibling}");

@@ -34,14 +34,21 @@ struct Renew {
 #[derive(Clone, Debug)]
 pub(crate) struct Renewer {
     queue: mpsc::UnboundedSender<Renew>,
+    servers: Arc<Servers>,
 }
 
 impl Renewer {
     /// Starts on the keeper's thread; ends with the last of its clones.
     pub(crate) fn start(servers: Arc<Servers>) -> Result<Self> {
         let (queue, arrivals) = mpsc::unbounded_channel();
-        background::spawn(run(servers, arrivals))?;
-        Ok(Self { queue })
+        background::spawn(run(servers.clone(), arrivals))?;
+        Ok(Self { queue, servers })
+    }
+
+    /// Whether it was an operator who took this hold away, as far as the store can say.
+    pub(crate) async fn was_broken(&self, name: &Name, owner: Owner) -> bool {
+        let answer = self.servers.get(&Keys::broken(name)).await;
+        matches!(answer, Ok(Value::BulkString(broken)) if broken == owner.to_hex().as_bytes())
     }
 
     pub(crate) async fn renew(&self, name: &Name, owner: Owner, ttl: Duration) -> Result<Renewal> {
@@ -137,7 +144,6 @@ pub(crate) fn renewal(answer: &Value, since: Moment, ttl: Duration) -> Renewal {
     match answer {
         Value::Int(1) => Renewal::Renewed { since, ttl },
         Value::Int(2) => Renewal::Lost(LossReason::Stolen),
-        Value::Int(3) => Renewal::Lost(LossReason::Broken),
         _ => Renewal::Lost(LossReason::Expired),
     }
 }

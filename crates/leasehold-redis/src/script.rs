@@ -46,7 +46,13 @@ script!(
     "break.lua"
 );
 script!(RENEW, "Renews many holds.", "renew.lua");
-script!(INSPECT, "Who holds and who waits.", "inspect.lua");
+script!(
+    INSPECT,
+    "Who holds and who waits.",
+    "common.lua",
+    "queue.lua",
+    "inspect.lua"
+);
 
 /// Calls a script. `EVALSHA` first; `EVAL` where the server doesn't have it, which also loads it. Needs no
 /// right to `SCRIPT LOAD`.

@@ -94,6 +94,16 @@ impl Servers {
         }
     }
 
+    /// The value of a key.
+    pub(crate) async fn get(&self, key: &str) -> Result<Value> {
+        let mut get = redis::cmd("GET");
+        get.arg(key);
+        match self {
+            Self::One(link) => link.command(&get).await,
+            Self::Many(cluster) => cluster.of(&[key]).await?.command(&get).await,
+        }
+    }
+
     /// A link to every master.
     pub(crate) async fn masters(&self) -> Result<Vec<(String, Arc<Link>)>> {
         match self {

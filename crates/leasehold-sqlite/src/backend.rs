@@ -58,7 +58,7 @@ impl Backend for SqliteBackend {
             owner,
             ttl: Duration::ZERO,
             waits: false,
-            identity: Arc::new(Identity::of_this_process().clone()),
+            identity: Identity::of_this_process(),
         };
         Ok(Box::new(SqliteContender::new(self.database.clone(), claim)))
     }

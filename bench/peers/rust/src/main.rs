@@ -5,19 +5,20 @@ use std::process::ExitCode;
 use distributed_lock_core::traits::{DistributedLock, LockHandle, LockProvider};
 use distributed_lock_redis::{RedisLockHandle, RedisLockProvider};
 use leasehold_bench_load::{Result, Subject, TTL, serve, text};
-use rslock::{LockGuard, LockManager};
+use rslock::{Lock, LockManager};
 
 struct Rslock(LockManager);
 
 impl Subject for Rslock {
-    type Hold = LockGuard;
+    type Hold = Lock;
 
-    async fn acquire(&self, name: &str) -> Result<LockGuard> {
-        self.0.acquire(name.as_bytes(), TTL).await.map_err(text)
+    async fn acquire(&self, name: &str) -> Result<Lock> {
+        let acquired = self.0.acquire_no_guard(name.as_bytes(), TTL).await;
+        acquired.map_err(text)
     }
 
-    async fn release(&self, hold: LockGuard) -> Result<()> {
-        self.0.unlock(&hold.lock).await;
+    async fn release(&self, hold: Lock) -> Result<()> {
+        self.0.unlock(&hold).await;
         Ok(())
     }
 }

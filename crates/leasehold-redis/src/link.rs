@@ -45,7 +45,10 @@ impl Server {
         };
         let (node, client, era) = sentinels.master().await?;
         let made = client.get_multiplexed_async_connection_with_config(config);
-        let mut connection = made.await.map_err(error::connecting)?;
+        let mut connection = made.await.map_err(|error| {
+            sentinels.doubt();
+            error::connecting(error)
+        })?;
         // In the middle of a failover the sentinels may name a server that is none yet, or none any more.
         let role = cmd("ROLE").query_async(&mut connection).await;
         let role: Value = role.map_err(error::connecting)?;
@@ -54,6 +57,7 @@ impl Server {
         if is_master {
             return Ok((connection, era));
         }
+        sentinels.doubt();
         Err(Error::new(
             ErrorKind::Unavailable,
             format!(

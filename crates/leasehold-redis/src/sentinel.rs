@@ -155,6 +155,15 @@ impl Sentinels {
         Ok((node, client, known.era))
     }
 
+    /// The node that was named is no master: what the sentinels say next counts, even if they were set up anew and
+    /// count their epochs from the beginning.
+    pub(crate) fn doubt(&self) {
+        self.known.send_if_modified(|known| {
+            known.epoch = 0;
+            false
+        });
+    }
+
     /// How many sentinels there are, and the master's name: for an operator.
     pub(crate) fn describe(&self) -> (usize, &str) {
         (self.sentinels.len(), &self.master)

@@ -5,7 +5,7 @@ mod common;
 
 use common::{LONG, Raw, assert_busy, connect, everything, lock, server, take};
 use leasehold::{ErrorKind, Release};
-use leasehold_testkit::servers::{Redis, RedisEdition};
+use leasehold_testkit::servers::{Redis, RedisCluster, RedisEdition, RedisSentinel};
 
 /// Stands for a password, and must not be shown anywhere.
 const CANARY: &str = "canary-4711";
@@ -19,6 +19,20 @@ fn rule() -> Vec<String> {
     words
         .map(|word| word.replace(">PASSWORD", &format!(">{CANARY}")))
         .collect()
+}
+
+/// The rights that the README names behind these words.
+fn more(of: &str) -> Vec<String> {
+    let readme = include_str!("../README.md").replace('\n', " ");
+    let (_, rest) = readme.split_once(of).unwrap();
+    let (_, rest) = rest.split_once('`').unwrap();
+    let (rights, _) = rest.split_once('`').unwrap();
+    rights.split(' ').map(str::to_owned).collect()
+}
+
+fn setting(at: std::net::SocketAddr, words: &[String]) {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    Raw::at(&format!("redis://{at}")).ask::<()>(&words);
 }
 
 /// A server with the README's user.
@@ -98,6 +112,61 @@ async fn every_right_of_the_readmes_rule_is_needed() {
     }
     // What else is at a key is looked up where there is something else alone: see the test above.
     assert_eq!(needless, ["+type"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn further_rights_of_the_readme_are_enough_in_a_cluster() {
+    let cluster = RedisCluster::start(RedisEdition::Redis7).unwrap();
+    let words = [
+        rule(),
+        more("More for Cluster:"),
+        more("More for `min-replicas`:"),
+    ]
+    .concat();
+    for at in 0..cluster.size() {
+        setting(cluster.address(at), &words);
+    }
+    let credentials = format!("//locker:{CANARY}@");
+    let url = cluster.url().replace("//", &credentials) + "?prefix=locks:&min-replicas=1";
+    let client = connect(&url).await;
+    everything(&client).await.unwrap();
+    assert!(!format!("{client:?} {:?}", client.info()).contains("canary"));
+    // The password is as wrong at every node.
+    let error = leasehold::connect(&url.replace(CANARY, "wrong"))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn further_rights_of_the_readme_are_enough_behind_sentinels() {
+    let group = RedisSentinel::start(RedisEdition::Redis7).unwrap();
+    let words = [rule(), more("More for Sentinel, on the servers:")].concat();
+    for at in 0..group.size() {
+        setting(group.address(at), &words);
+    }
+    let readme = include_str!("../README.md");
+    let (_, watcher) = readme.split_once("ACL SETUSER watcher").unwrap();
+    let (watcher, _) = watcher.split_once("```").unwrap();
+    let watcher: Vec<String> = "ACL SETUSER watcher"
+        .split(' ')
+        .chain(watcher.split_whitespace())
+        .map(|word| word.replace(">PASSWORD", &format!(">{CANARY}-2")))
+        .collect();
+    for at in 0..3 {
+        setting(group.sentinel_address(at), &watcher);
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, format!("{CANARY}-2\n")).unwrap();
+    let credentials = format!("//locker:{CANARY}@");
+    let url = format!(
+        "{}&prefix=locks:&sentinel-user=watcher&sentinel-password-file={}",
+        group.url().replace("//", &credentials),
+        file.path().display()
+    );
+    let client = connect(&url).await;
+    everything(&client).await.unwrap();
+    assert!(!format!("{client:?} {:?}", client.info()).contains("canary"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

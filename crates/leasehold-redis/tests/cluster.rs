@@ -6,97 +6,17 @@ mod common;
 
 use std::time::Duration;
 
-use common::{
-    LONG, Raw, SLACK, assert_busy, connect, lock, ms, queued, server, since, take, until,
+use common::cluster::{
+    TTL, cluster, handed_over, held_and_waited_for, home, is_master, keys, raw, replicated,
+    untouched,
 };
-use leasehold::{Client, ErrorKind, Guard, HoldState, Release};
+use common::{LONG, SLACK, connect, lock, ms, queued, server, since, take, until};
+use leasehold::{ErrorKind, HoldState, Release};
 use leasehold_core::clock;
 use leasehold_testkit::servers::{RedisCluster, RedisEdition};
 
-/// Long enough for a failover, short enough to wait for.
-const TTL: Duration = Duration::from_secs(12);
 /// How long a cluster may take to make another master on a busy machine.
 const FAILOVER_MAX: Duration = Duration::from_secs(60);
-
-fn cluster() -> RedisCluster {
-    RedisCluster::start(RedisEdition::Redis7).unwrap()
-}
-
-fn raw(cluster: &RedisCluster, at: usize) -> Raw {
-    Raw::at(&format!("redis://{}", cluster.address(at)))
-}
-
-fn slot(cluster: &RedisCluster, key: &str) -> u64 {
-    raw(cluster, 0).ask(&["CLUSTER", "KEYSLOT", key])
-}
-
-/// The master of the beginning that has a key's slot.
-fn home(cluster: &RedisCluster, key: &str) -> usize {
-    (slot(cluster, key) as usize * 3) / 16_384
-}
-
-/// The keys of all masters.
-fn keys(cluster: &RedisCluster) -> Vec<String> {
-    let masters = (0..cluster.size()).filter(|at| is_master(cluster, *at));
-    let mut keys: Vec<String> = masters.flat_map(|at| raw(cluster, at).keys()).collect();
-    keys.sort();
-    keys
-}
-
-fn is_master(cluster: &RedisCluster, at: usize) -> bool {
-    let Ok(client) = redis::Client::open(format!("redis://{}", cluster.address(at))) else {
-        return false;
-    };
-    let Ok(mut connection) = client.get_connection_with_timeout(ms(500)) else {
-        return false;
-    };
-    connection.set_read_timeout(Some(ms(500))).unwrap();
-    let info: redis::RedisResult<String> = redis::cmd("INFO").query(&mut connection);
-    info.is_ok_and(|info| info.contains("role:master"))
-}
-
-/// Waits until a master's replica has what the master has.
-fn replicated(cluster: &RedisCluster, key: &str) {
-    let mut master = raw(cluster, home(cluster, key));
-    let mark = format!("mark{{{key}}}");
-    master.ask::<()>(&["SET", &mark, "x"]);
-    assert_eq!(master.ask::<u32>(&["WAIT", "1", "10000"]), 1);
-    master.ask::<()>(&["DEL", &mark]);
-}
-
-/// Still held after more than a TTL, and nobody else got in.
-async fn untouched(cluster: &RedisCluster, guard: &Guard) {
-    let other = connect(&cluster.url()).await;
-    let begun = clock::now();
-    while since(begun) < TTL + ms(500) {
-        assert!(guard.is_held(), "{guard:?}");
-        assert_busy(&other, "a").await;
-        tokio::time::sleep(ms(100)).await;
-    }
-    until(SLACK, async || guard.state() == HoldState::Held).await;
-}
-
-/// A hold of `a` and one that waits for it.
-async fn held_and_waited_for(
-    client: &Client,
-    ttl: Duration,
-) -> (Guard, tokio::task::JoinHandle<Guard>) {
-    let guard = take(client, "a", ttl).await;
-    let next = lock(client, "a", LONG);
-    let next = tokio::spawn(async move { next.acquire().await.unwrap() });
-    queued(client, "a", 1).await;
-    (guard, next)
-}
-
-/// The waiter is told of the release at once: it would look by itself some seconds later.
-async fn handed_over(guard: Guard, next: tokio::task::JoinHandle<Guard>) -> Guard {
-    let (token, begun) = (guard.token(), clock::now());
-    assert_eq!(guard.release().await.unwrap(), Release::Freed);
-    let next = next.await.unwrap();
-    assert!(since(begun) < SLACK, "told after {:?}", since(begun));
-    assert!(next.token() > token);
-    next
-}
 
 /// Has the replica of a master take over, as an operator does.
 async fn fail_over(cluster: &RedisCluster, old: usize) {
@@ -186,111 +106,6 @@ async fn frozen_node_for_less_than_the_lease_costs_nothing() {
     }
     untouched(&cluster, &guard).await;
     drop(handed_over(guard, next).await);
-}
-
-/// A slot on its way from one master to another.
-struct Move {
-    slot: String,
-    from: Raw,
-    to: Raw,
-    all: Vec<Raw>,
-    target: (String, String, String),
-}
-
-impl Move {
-    fn begin(cluster: &RedisCluster, key: &str) -> Self {
-        let (from_at, to_at) = (home(cluster, key), (home(cluster, key) + 1) % 3);
-        let slot = slot(cluster, key).to_string();
-        let (mut from, mut to) = (raw(cluster, from_at), raw(cluster, to_at));
-        let from_id: String = from.ask(&["CLUSTER", "MYID"]);
-        let to_id: String = to.ask(&["CLUSTER", "MYID"]);
-        to.ask::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]);
-        from.ask::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]);
-        let address = cluster.address(to_at);
-        Self {
-            slot,
-            from,
-            to,
-            all: (0..3).map(|at| raw(cluster, at)).collect(),
-            target: (address.ip().to_string(), address.port().to_string(), to_id),
-        }
-    }
-
-    fn keys(&mut self) -> Vec<String> {
-        self.from
-            .ask(&["CLUSTER", "GETKEYSINSLOT", &self.slot, "100"])
-    }
-
-    fn key(&mut self, key: &str) {
-        let (host, port, _) = &self.target;
-        let moved: String = self.from.ask(&["MIGRATE", host, port, key, "0", "5000"]);
-        assert_eq!(moved, "OK", "{key}");
-    }
-
-    fn end(mut self) {
-        for key in self.keys() {
-            self.key(&key);
-        }
-        let id = self.target.2.clone();
-        for node in [&mut self.to].into_iter().chain(&mut self.all) {
-            node.ask::<()>(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn slot_of_a_held_lock_is_moved_and_the_waiter_is_told_at_its_new_node() {
-    for edition in [RedisEdition::Redis7, RedisEdition::Valkey8] {
-        let cluster = RedisCluster::start(edition).unwrap();
-        let client = connect(&cluster.url()).await;
-        let (guard, next) = held_and_waited_for(&client, TTL).await;
-        Move::begin(&cluster, "a").end();
-        untouched(&cluster, &guard).await;
-        queued(&client, "a", 1).await;
-        let next = handed_over(guard, next).await;
-        // And for another client, which had the old map.
-        assert_busy(&client, "a").await;
-        assert_eq!(next.release().await.unwrap(), Release::Freed);
-        client.close().await;
-        until(SLACK, async || keys(&cluster) == ["leasehold:f:{a}"]).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn hold_is_renewed_while_its_slot_is_between_two_nodes() {
-    let cluster = cluster();
-    let client = connect(&cluster.url()).await;
-    let ttl = ms(3000);
-    let guard = take(&client, "a", ttl).await;
-    // One more in the slot stays behind: what is renewed together is parted.
-    let beside = take(&client, "b{a}", ttl).await;
-    let mut moving = Move::begin(&cluster, "a");
-    let here = async |what: &str| {
-        let begun = clock::now();
-        while since(begun) < ttl * 3 / 2 {
-            assert!(guard.is_held() && beside.is_held(), "{what}");
-            tokio::time::sleep(ms(20)).await;
-        }
-    };
-    here("before its keys are moved").await;
-    for key in ["a", "leasehold:f:{a}"] {
-        moving.key(key);
-    }
-    here("its keys are there, the other's are here").await;
-    // Asked for together, and each at its own node.
-    for _ in 0..20 {
-        let (here, there) = tokio::join!(guard.extend(ttl), beside.extend(ttl));
-        here.and(there).unwrap();
-    }
-    // Nobody can take a lock whose keys may be on either side; it is an outage that ends.
-    let error = lock(&client, "c{a}", ttl).try_acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("slot"), "{error}");
-    moving.end();
-    here("after all was moved").await;
-    for guard in [guard, beside, take(&client, "c{a}", ttl).await] {
-        assert_eq!(guard.release().await.unwrap(), Release::Freed);
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -319,6 +319,10 @@ async fn waiter_that_is_handed_the_lock_has_it_once_the_replicas_do() {
     let holder = connect(&group.url()).await;
     let guard = take(&holder, "a", LONG).await;
     let client = connect(&with_replicas(&group, 2)).await;
+    // All its connections are there, and wrote last before the replica froze.
+    for name in ["w1", "w2", "w3", "w4"] {
+        take(&client, name, TTL).await.release().await.unwrap();
+    }
     let next = lock(&client, "a", LONG);
     let next = tokio::spawn(async move { next.acquire().await.unwrap() });
     queued(&holder, "a", 1).await;
@@ -332,6 +336,29 @@ async fn waiter_that_is_handed_the_lock_has_it_once_the_replicas_do() {
     let next = tokio::time::timeout(LONG, next).await.unwrap().unwrap();
     assert!(next.token() > token);
     assert_eq!(next.release().await.unwrap(), Release::Freed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiter_without_its_replicas_stands_in_nobodys_way() {
+    let mut group = group();
+    let holder = connect(&group.url()).await;
+    let guard = take(&holder, "a", LONG).await;
+    let client = connect(&with_replicas(&group, 2)).await;
+    let first = lock(&client, "a", LONG);
+    let first = tokio::spawn(async move { first.acquire().await });
+    queued(&holder, "a", 1).await;
+    let second = lock(&holder, "a", LONG);
+    let second = tokio::spawn(async move { second.acquire().await.unwrap() });
+    queued(&holder, "a", 2).await;
+    replicated(&group);
+    group.server(1).freeze().unwrap();
+    assert_eq!(guard.release().await.unwrap(), Release::Freed);
+    let second = tokio::time::timeout(ms(3000) + SLACK, second).await;
+    let second = second.expect("the first keeps the lock").unwrap();
+    assert!(!first.is_finished());
+    drop(second);
+    group.server(1).thaw().unwrap();
+    drop(first.await.unwrap().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
-//! One Redis server as a store.
+//! Redis as a store, whatever its topology.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use leasehold_core::backend::{
 };
 use leasehold_core::{Claim, Error, ErrorKind, Identity, Name, Owner, Result, Token};
 use redis::cmd;
+use tokio::sync::oneshot;
 
 use crate::check;
 use crate::config::Config;
@@ -17,9 +19,12 @@ use crate::contender::RedisContender;
 use crate::keys::{self, FAMILY, Keys};
 use crate::link::Link;
 use crate::renewer::Renewer;
+use crate::replicas::Replicas;
 use crate::reply::{self, Fields};
 use crate::script::{BREAK, INSPECT};
+use crate::servers::Servers;
 use crate::subscriber::Subscriber;
+use crate::topology::Topology;
 
 /// How long a grant or a release may go unanswered before the connection is given up.
 const GRANT: Duration = Duration::from_secs(5);
@@ -30,11 +35,13 @@ const RENEWAL: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Grants and releases: on the caller's runtime.
-    pub(crate) grants: Link,
+    pub(crate) grants: Servers,
     /// Renewals: on the keeper's.
     pub(crate) renewer: Renewer,
     pub(crate) subscriber: Subscriber,
     pub(crate) always_hand_over: bool,
+    /// Who must have a grant before it is one.
+    pub(crate) replicas: Option<Replicas>,
     /// The last identity that went out, with its text: nearly always the same one goes out again.
     described: Mutex<Option<(Arc<Identity>, Arc<str>)>>,
 }
@@ -63,6 +70,9 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct Redis {
     info: BackendInfo,
+    topology: Topology,
+    /// Dropping it ends the watch for another master.
+    _watching: Option<oneshot::Sender<()>>,
     shared: Arc<Shared>,
 }
 
@@ -82,15 +92,16 @@ pub(crate) fn capabilities() -> Capabilities {
 impl Redis {
     /// Connects, so that a wrong URL or password shows at once.
     pub(crate) async fn connect(config: Config) -> Result<Self> {
-        let client = config.client;
-        let grants = Link::new(client.clone(), GRANT);
-        grants
-            .command(&cmd("PING"))
-            .await
-            .map_err(|error| error.during("connect").on(&config.shown))?;
-        let renewer = Renewer::start(Arc::new(Link::new(client.clone(), RENEWAL)))?;
+        let place = Topology::of(config.place);
+        let grants = place.servers(GRANT);
+        let found = check::reach(&grants).await;
+        found.map_err(|error| error.during("connect").on(&config.shown))?;
+        let renewer = Renewer::start(Arc::new(place.servers(RENEWAL)))?;
         check::warn_once(&grants, &config.shown).await;
-        let channel = format!("{FAMILY}c:{}", Owner::random()?.to_hex());
+        let id = Owner::random()?.to_hex();
+        let replicas = config
+            .replicas
+            .map(|wanted| Replicas::new(wanted, || place.servers(GRANT)));
         Ok(Self {
             info: BackendInfo {
                 store: "redis",
@@ -100,10 +111,13 @@ impl Redis {
             shared: Arc::new(Shared {
                 grants,
                 renewer,
-                subscriber: Subscriber::new(client, channel),
+                subscriber: place.subscriber(id),
                 always_hand_over: config.always_hand_over,
+                replicas,
                 described: Mutex::default(),
             }),
+            _watching: place.watch()?,
+            topology: place,
         })
     }
 
@@ -135,6 +149,32 @@ impl Redis {
             .map(|json| reply::identity(json))
             .collect();
         Ok(inspection)
+    }
+}
+
+/// Gathers the names of locks that one server has, or had lately.
+async fn scan(master: &Link, prefix: &str, names: &mut BTreeSet<Name>) -> Result<()> {
+    let mut cursor = "0".to_owned();
+    loop {
+        let mut scan = cmd("SCAN");
+        scan.arg(&cursor)
+            .arg("MATCH")
+            .arg(keys::counters())
+            .arg("COUNT")
+            .arg(1000);
+        let (next, found): (String, Vec<String>) =
+            redis::from_redis_value(master.command(&scan).await?)
+                .map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))?;
+        let locks = found.iter().filter_map(|counter| keys::lock_of(counter));
+        names.extend(
+            locks
+                .filter(|lock| lock.starts_with(prefix))
+                .filter_map(|lock| Name::new(lock).ok()),
+        );
+        if next == "0" {
+            return Ok(());
+        }
+        cursor = next;
     }
 }
 
@@ -170,7 +210,12 @@ impl Backend for Redis {
     }
 
     async fn check(&self) -> Result<Vec<Finding>> {
-        check::check(&self.shared.grants).await
+        check::check(
+            &self.shared.grants,
+            &self.topology,
+            self.shared.replicas.as_ref(),
+        )
+        .await
     }
 
     async fn inspect(&self, name: &Name) -> Result<Inspection> {
@@ -178,28 +223,9 @@ impl Backend for Redis {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Inspection>> {
-        let mut names = std::collections::BTreeSet::new();
-        let mut cursor = "0".to_owned();
-        loop {
-            let mut scan = cmd("SCAN");
-            scan.arg(&cursor)
-                .arg("MATCH")
-                .arg(keys::counters())
-                .arg("COUNT")
-                .arg(1000);
-            let (next, found): (String, Vec<String>) =
-                redis::from_redis_value(self.shared.grants.command(&scan).await?)
-                    .map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))?;
-            let locks = found.iter().filter_map(|counter| keys::lock_of(counter));
-            names.extend(
-                locks
-                    .filter(|lock| lock.starts_with(prefix))
-                    .filter_map(|lock| Name::new(lock).ok()),
-            );
-            if next == "0" {
-                break;
-            }
-            cursor = next;
+        let mut names = BTreeSet::new();
+        for (_, master) in self.shared.grants.masters().await? {
+            scan(&master, prefix, &mut names).await?;
         }
         let mut held = Vec::new();
         for name in names {
@@ -247,5 +273,8 @@ impl Backend for Redis {
 
     async fn close(&self) {
         self.shared.grants.close();
+        if let Some(replicas) = &self.shared.replicas {
+            replicas.close();
+        }
     }
 }

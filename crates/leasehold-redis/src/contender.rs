@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::backend::{Attempt, Contender, LossReason, Release, Renewal};
+use leasehold_core::backend::{Attempt, Contender, Grant, LossReason, Release, Renewal};
 use leasehold_core::{Claim, Error, ErrorKind, Name, Owner, Result, Token, clock};
 use redis::Value;
 
@@ -14,10 +14,11 @@ use crate::attempt::Tries;
 use crate::backend::Shared;
 use crate::keys::Keys;
 use crate::link::Failure;
+use crate::mailbox::Registration;
 use crate::renewer::millis;
+use crate::replicas::Replicas;
 use crate::reply::{self, Message};
 use crate::script::{ACQUIRE, RELEASE};
-use crate::subscriber::Registration;
 
 pub(crate) struct RedisContender {
     shared: Arc<Shared>,
@@ -80,8 +81,10 @@ impl RedisContender {
         };
         let owner = self.owner.to_hex();
         let waits = trying.tries.waits();
+        let mut channel = None;
         if waits {
-            shared.subscriber.ready().await.map_err(Failure::Unsent)?;
+            let ready = shared.subscriber.ready(self.name.as_str()).await;
+            channel = Some(ready.map_err(Failure::Unsent)?);
             let told = self
                 .told
                 .get_or_insert_with(|| shared.subscriber.register(owner.clone()));
@@ -96,11 +99,7 @@ impl RedisContender {
             &millis(trying.tries.ttl()).to_string(),
             &millis(trying.tries.alive()).to_string(),
             if waits { "1" } else { "0" },
-            if waits {
-                shared.subscriber.channel()
-            } else {
-                "-"
-            },
+            channel.as_deref().unwrap_or("-"),
             &trying.about,
         ];
         let keys = keys(&self.name, self.owner);
@@ -120,6 +119,58 @@ impl RedisContender {
         };
         self.tombstone = trying.tries.tombstone();
         answered
+    }
+
+    /// A try, or a hand-over that has arrived.
+    async fn attempt(&mut self) -> Result<Attempt> {
+        if let Some(granted) = self.handed() {
+            return Ok(granted);
+        }
+        match self.try_once().await {
+            // The try may have landed all the same; the next one finds out.
+            Err(Failure::Stale(_)) => Ok(self.try_once().await?),
+            attempt => Ok(attempt?),
+        }
+    }
+
+    /// A grant, once the replicas have it that are asked for. Without them it is given back at once: nothing else
+    /// would be told of it.
+    async fn confirmed(&mut self, replicas: &Replicas, grant: Grant) -> Result<Attempt> {
+        let ttl = self
+            .attempt
+            .as_ref()
+            .map_or(grant.ttl, |trying| trying.tries.ttl());
+        let confirmed = replicas.confirm(&self.name, self.owner, ttl, grant).await;
+        if confirmed.is_err() {
+            // It may be asked for once more by the same owner, who is released for good when it gives up.
+            self.end(Duration::ZERO, Duration::ZERO).await?;
+        }
+        confirmed.map(Attempt::Granted)
+    }
+
+    /// Ends the attempt or the hold.
+    async fn end(&self, keep: Duration, tombstone: Duration) -> Result<Release> {
+        let args = [
+            self.owner.to_hex(),
+            millis(keep).to_string(),
+            millis(tombstone).to_string(),
+            u8::from(self.shared.always_hand_over).to_string(),
+            self.token
+                .map_or_else(String::new, |token| token.to_string()),
+        ];
+        let args = args.each_ref().map(String::as_str);
+        let [lock, counter, queue, waiters, tombstone] = keys(&self.name, self.owner);
+        let broken = Keys::broken(&self.name);
+        let keys = [&lock, &counter, &queue, &waiters, &tombstone, &broken].map(String::as_str);
+        let grants = &self.shared.grants;
+        match grants.call(&RELEASE, &keys, &args).await {
+            Err(Failure::Stale(error)) => {
+                let again = outcome(grants.call(&RELEASE, &keys, &args).await?)?;
+                // If it isn't there any more, the first may be what freed it.
+                (again == Release::Freed).then_some(again).ok_or(error)
+            }
+            answer => outcome(answer?),
+        }
     }
 
     /// A hand-over that has arrived and can still be used.
@@ -173,13 +224,11 @@ fn outcome(answer: Value) -> Result<Release> {
 #[async_trait]
 impl Contender for RedisContender {
     async fn try_acquire(&mut self) -> Result<Attempt> {
-        if let Some(granted) = self.handed() {
-            return Ok(self.noted(granted));
-        }
-        let attempt = match self.try_once().await {
-            // The try may have landed all the same; the next one finds out.
-            Err(Failure::Stale(_)) => self.try_once().await?,
-            attempt => attempt?,
+        let attempt = self.attempt().await?;
+        let shared = self.shared.clone();
+        let attempt = match (&shared.replicas, attempt) {
+            (Some(replicas), Attempt::Granted(grant)) => self.confirmed(replicas, grant).await?,
+            (_, attempt) => attempt,
         };
         Ok(self.noted(attempt))
     }
@@ -207,27 +256,7 @@ impl Contender for RedisContender {
     }
 
     async fn release(&mut self, keep: Duration) -> Result<Release> {
-        let args = [
-            self.owner.to_hex(),
-            millis(keep).to_string(),
-            millis(self.tombstone).to_string(),
-            u8::from(self.shared.always_hand_over).to_string(),
-            self.token
-                .map_or_else(String::new, |token| token.to_string()),
-        ];
-        let args = args.each_ref().map(String::as_str);
-        let [lock, counter, queue, waiters, tombstone] = keys(&self.name, self.owner);
-        let broken = Keys::broken(&self.name);
-        let keys = [&lock, &counter, &queue, &waiters, &tombstone, &broken].map(String::as_str);
-        let grants = &self.shared.grants;
-        match grants.call(&RELEASE, &keys, &args).await {
-            Err(Failure::Stale(error)) => {
-                let again = outcome(grants.call(&RELEASE, &keys, &args).await?)?;
-                // If it isn't there any more, the first may be what freed it.
-                (again == Release::Freed).then_some(again).ok_or(error)
-            }
-            answer => outcome(answer?),
-        }
+        self.end(keep, self.tombstone).await
     }
 }
 

@@ -18,5 +18,5 @@ call('SET', KEYS[5], current, 'PX', math.max(left, 1))
 call('DEL', L)
 over(token)
 pass('0', '0')
-if of == current then redis.pcall('PUBLISH', channel, 'broken ' .. current) end
+if of == current then tell(channel, 'broken ' .. current) end
 return answer('ended')

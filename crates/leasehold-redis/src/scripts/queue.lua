@@ -16,6 +16,13 @@ local function over(token, left_until)
   if token then call('SET', F, left_until and token .. ' ' .. left_until or token, 'XX', 'KEEPTTL') end
 end
 
+-- Tells a process something; how many heard it. A channel of a Cluster's slot says so in its name. Never fails: what
+-- was written before stays written.
+local function tell(channel, what)
+  local sharded = string.sub(channel, 1, 12) == 'leasehold:s:'
+  return redis.pcall(sharded and 'SPUBLISH' or 'PUBLISH', channel, what)
+end
+
 local function leave(owner)
   call('ZREM', Q, owner)
   call('HDEL', W, owner)
@@ -48,7 +55,7 @@ local function pass(streak, since, looker)
     leave(head)
     call('SET', L, head, 'PX', window)
     local token = note(head, n, channel, streak, since, holder)
-    local heard = redis.pcall('PUBLISH', channel, 'granted ' .. head .. ' ' .. token .. ' ' .. n .. ' ' .. alive)
+    local heard = tell(channel, 'granted ' .. head .. ' ' .. token .. ' ' .. n .. ' ' .. alive)
     if type(heard) ~= 'number' or heard > 0 then return head end
     call('DEL', L)
     over(token)

@@ -33,7 +33,7 @@ if head and not always then
     call('DEL', L)
     over(token, string.format('%.0f', now + pause))
     -- Who no longer listens is passed over here too.
-    while head and redis.pcall('PUBLISH', channel, 'free ' .. head) == 0 do
+    while head and tell(channel, 'free ' .. head) == 0 do
       leave(head)
       head, _, _, _, channel = first()
     end

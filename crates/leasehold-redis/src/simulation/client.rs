@@ -18,9 +18,9 @@ use super::scenario::Habits;
 use super::world::{Ask, World, name_of, nanos};
 use crate::attempt::Tries;
 use crate::keys::Keys;
+use crate::mailbox::Mailbox;
 use crate::renewer::millis;
 use crate::reply::{self, Message};
-use crate::subscriber::Mailbox;
 
 #[derive(Debug)]
 pub(super) struct Client {

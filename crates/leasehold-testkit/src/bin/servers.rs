@@ -9,7 +9,9 @@
 use std::process::{Command, ExitCode};
 
 use leasehold_core::clock;
-use leasehold_testkit::servers::{Etcd, EtcdEdition, Redis, RedisEdition, Result};
+use leasehold_testkit::servers::{
+    Etcd, EtcdEdition, Redis, RedisCluster, RedisEdition, RedisSentinel, Result,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 const USAGE: &str = "\
@@ -22,15 +24,21 @@ A name without a version means the newest: redis, valkey, etcd. All names: ";
 #[derive(Clone, Copy)]
 enum Which {
     Redis(RedisEdition),
+    Sentinel,
+    Cluster,
     Etcd(EtcdEdition),
 }
+
+/// The edition that a group of Redis is made of.
+const GROUP: RedisEdition = RedisEdition::Redis8;
 
 impl Which {
     /// Of each server the newest comes last.
     fn all() -> Vec<Self> {
         let redis = RedisEdition::ALL.into_iter().map(Self::Redis);
         let etcd = EtcdEdition::ALL.into_iter().map(Self::Etcd);
-        redis.chain(etcd).collect()
+        let groups = [Self::Sentinel, Self::Cluster];
+        redis.chain(groups).chain(etcd).collect()
     }
 
     fn named(name: &str) -> Option<Self> {
@@ -42,6 +50,8 @@ impl Which {
     fn name(self) -> &'static str {
         match self {
             Self::Redis(edition) => edition.name(),
+            Self::Sentinel => "sentinel",
+            Self::Cluster => "cluster",
             Self::Etcd(edition) => edition.name(),
         }
     }
@@ -50,6 +60,7 @@ impl Which {
     fn bring(self) -> Result<Command> {
         match self {
             Self::Redis(edition) => edition.command(),
+            Self::Sentinel | Self::Cluster => GROUP.command(),
             Self::Etcd(edition) => edition.package().command(),
         }
     }
@@ -60,6 +71,14 @@ impl Which {
             Self::Redis(edition) => {
                 let redis = Redis::start_with(edition, arguments)?;
                 (redis.url(), Box::new(redis))
+            }
+            Self::Sentinel => {
+                let group = RedisSentinel::start_with(GROUP, arguments, &[], None)?;
+                (group.url(), Box::new(group))
+            }
+            Self::Cluster => {
+                let cluster = RedisCluster::start_with(GROUP, arguments, None)?;
+                (cluster.url(), Box::new(cluster))
             }
             Self::Etcd(edition) => {
                 let etcd = Etcd::start_with(edition, 1, arguments)?;

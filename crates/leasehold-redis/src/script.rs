@@ -135,7 +135,12 @@ impl Code {
 }
 
 fn command(verb: &str, code: &str, keys: &[&str], args: &[&str]) -> Cmd {
-    let mut command = Cmd::new();
+    let texts = [verb, code]
+        .into_iter()
+        .chain(keys.iter().chain(args).copied());
+    let bytes: usize = texts.map(str::len).sum();
+    // Grown piece by piece it would be copied again and again.
+    let mut command = Cmd::with_capacity(3 + keys.len() + args.len(), bytes + 4);
     command
         .arg(verb)
         .arg(code)

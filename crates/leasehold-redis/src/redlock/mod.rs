@@ -42,6 +42,8 @@ mod queue;
 mod round;
 #[cfg(test)]
 mod schedules;
-mod script;
+pub(crate) mod script;
 #[cfg(test)]
 mod script_tests;
+#[cfg(test)]
+mod simulation;

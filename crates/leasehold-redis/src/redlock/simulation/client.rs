@@ -1,8 +1,6 @@
 //! One client: it wants the lock, gets it, works, lets go, and begins anew. What decides is the shipped attempt; this
 //! file does what its driver and the core's wait loop do around it.
 
-use std::time::Duration;
-
 use leasehold_core::backend::Grant;
 use leasehold_core::clock::Moment;
 use leasehold_core::lease::Lease;
@@ -11,7 +9,7 @@ use leasehold_core::{Drift, Owner, Token};
 use leasehold_testkit::sim::MS;
 
 use super::super::attempt::Attempt;
-use super::super::exchange::{Event, Outcome};
+use super::super::exchange::{Answer, Event, Outcome};
 use super::hold::Holding;
 use super::host::{Call, Wake};
 use super::leaving::Releasing;
@@ -185,7 +183,15 @@ impl World<'_> {
         let Some(trying) = &mut self.clients[client].trying else {
             return;
         };
-        if let (true, Some(begun)) = (self.faults.one_reading, trying.begun) {
+        if let (true, Some(begun)) = (self.faults.one_reading, trying.begun)
+            && matches!(
+                event,
+                Event::Answered {
+                    answer: Answer::Written,
+                    ..
+                }
+            )
+        {
             now = begun;
         }
         trying.answered |= matches!(event, Event::Answered { .. });

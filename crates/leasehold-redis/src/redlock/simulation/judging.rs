@@ -204,14 +204,15 @@ impl World<'_> {
     fn act_on(&mut self, host: usize, judgement: &members::Judgement, reports: &[Option<Report>]) {
         let standings = &judgement.standings;
         if standings.contains(&Standing::Entering) {
-            let there = reports.iter().enumerate();
-            let asks = there.filter_map(|(node, report)| {
-                let report = report.as_ref()?;
+            let recorded = if self.faults.records_for_all {
+                self.all()
+            } else {
+                judgement.recorded()
+            };
+            let asks = recorded.iter().filter_map(|node| {
+                let report = reports.get(usize::from(node))?.as_ref()?;
                 let record = report.record.as_ref();
-                Some((
-                    node as Node,
-                    enter(&judgement.entry, record, report.durable),
-                ))
+                Some((node, enter(&judgement.entry, record, report.durable)))
             });
             return self.round(host, Stage::Entering, asks.collect());
         }
@@ -233,9 +234,11 @@ impl World<'_> {
                 .map(|node| (node, enter(&raise, None, false)));
             return self.round(host, Stage::Entering, asks.collect());
         }
+        // Those that gave no answer, or don't count yet, are looked at again.
         let waits = standings.iter().filter_map(|standing| match standing {
+            Standing::Sound => None,
             Standing::Recovering(rest) => Some(*rest),
-            _ => None,
+            Standing::Entering | Standing::Forgot | Standing::Away => Some(Duration::ZERO),
         });
         if let Some(rest) = waits.min() {
             self.judge_in(host, rest);
@@ -243,7 +246,7 @@ impl World<'_> {
     }
 
     fn judge_in(&mut self, host: usize, rest: Duration) {
-        let pause = nanos(rest).max(self.scenario.base / 4);
+        let pause = nanos(rest).max(self.scenario.base / 2);
         self.after(host, pause, Wake::Judge);
     }
 

@@ -8,7 +8,7 @@ use crate::simulation::lua::Texts;
 use crate::simulation::search;
 
 /// Seeds in which each fault must show.
-const SEEDS: u64 = 3_000;
+const SEEDS: u64 = 6_000;
 
 /// Runs until the fault shows, and asserts that it shows as what it is.
 fn shows(setup: &Setup, says: &[&str]) {
@@ -88,7 +88,7 @@ fn a_node_without_its_memory_that_gives_the_lock() {
     script(
         "if not counter then return {'void', 'forgot'} end",
         "counter = counter or '0'",
-        TWO,
+        &["two holders", "one token", "fell"],
     );
 }
 
@@ -96,6 +96,15 @@ fn a_node_without_its_memory_that_gives_the_lock() {
 fn a_node_that_lost_its_memory_and_counts_at_once() {
     let faults = Faults {
         counted_at_once: true,
+        ..Faults::default()
+    };
+    driver(faults, &["two holders", "one token", "fell"]);
+}
+
+#[test]
+fn a_record_for_a_node_that_is_still_out() {
+    let faults = Faults {
+        records_for_all: true,
         ..Faults::default()
     };
     driver(faults, &["two holders", "one token", "fell"]);

@@ -26,6 +26,10 @@ impl World<'_> {
             }
             Nemesis::StepNodeClock { node, by_nanos } => {
                 self.nodes[usize::from(node)].clock.step(now, by_nanos);
+                if by_nanos > 0 {
+                    // Its tombstones are over too soon.
+                    self.ended.retain(|(of, _)| *of != node);
+                }
             }
             Nemesis::Break { name } => self.break_hold(name),
             Nemesis::Operator => self.operator(),

@@ -61,7 +61,9 @@ impl World<'_> {
                 self.violated(format!("left behind on node {node}: {left:?}"));
             }
         }
-        if let Err(violation) = self.records.check(self.names.len(), now) {
+        // Those of each era are another lock's, as it were.
+        let locks = self.names.len() * (self.eras + 1);
+        if let Err(violation) = self.records.check(locks, now) {
             self.violated(violation);
         }
     }

@@ -326,9 +326,8 @@ impl World<'_> {
                 habits.ttl
             ));
         }
-        let record = self
-            .records
-            .granted(habits.name, &owner, token, called, now);
+        let lock = self.eras * self.names.len() + habits.name;
+        let record = self.records.granted(lock, &owner, token, called, now);
         if late {
             self.let_go(client);
             if waits {

@@ -268,6 +268,7 @@ impl World<'_> {
             return;
         };
         self.note(|| format!("operator: {judgement:?}"));
+        self.eras += 1;
         for (node, report) in (0..).zip(&reports) {
             let Some(report) = report else { continue };
             let ask = enter(&judgement.entry, report.record.as_ref(), report.durable);

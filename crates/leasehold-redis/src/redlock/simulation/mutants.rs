@@ -84,12 +84,19 @@ fn a_write_back_that_does_not_look_at_the_counter() {
 }
 
 #[test]
-fn a_node_without_its_memory_that_gives_the_lock() {
-    script(
-        "if not counter then return {'void', 'forgot'} end",
-        "counter = counter or '0'",
-        &["two holders", "one token", "fell"],
-    );
+fn a_node_that_was_emptied_and_goes_on() {
+    // Either look alone is enough for the lock to stay one holder's.
+    let texts = Texts::shipped()
+        .with(
+            "if not counter then return {'void', 'forgot'} end",
+            "counter = counter or '0'",
+        )
+        .with("if not floor then return 0 end", "floor = floor or 0");
+    let setup = Setup {
+        texts,
+        ..Setup::shipped()
+    };
+    shows(&setup, &["two holders", "one token", "fell"]);
 }
 
 #[test]

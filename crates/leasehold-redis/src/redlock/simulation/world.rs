@@ -138,6 +138,8 @@ pub(super) struct World<'a> {
     pub(super) ended: BTreeSet<(Node, String)>,
     /// When each owner was let go.
     pub(super) let_go: BTreeMap<String, u64>,
+    /// How often an operator said that it is safe to go on. Tokens rise while a majority remembers them.
+    pub(super) eras: usize,
     /// When a node last lost something, or came back.
     pub(super) lost_at: u64,
     pub(super) calls: u64,
@@ -183,6 +185,7 @@ impl<'a> World<'a> {
             records: Records::default(),
             ended: BTreeSet::new(),
             let_go: BTreeMap::new(),
+            eras: 0,
             lost_at: 0,
             calls: 0,
             violation: None,

@@ -17,6 +17,7 @@ use crate::error::{Failure, unexpected};
 use crate::feed::Registration;
 use crate::keys::{self, FIRST};
 use crate::note::{self, Note};
+use crate::owner::{LOCK_KEY, LOCK_REV};
 use crate::session::{Lease, Pulse, Seat};
 use crate::wire::{KeyValue, RangeRequest, TxnResponse};
 
@@ -366,6 +367,13 @@ impl Contender for EtcdContender {
             Some(seat) => seat.mailbox.poll_changed(context),
             None => Poll::Pending,
         }
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        self.held.as_ref().map_or_else(Vec::new, |held| {
+            let key = String::from_utf8_lossy(&held.key).into_owned();
+            vec![(LOCK_KEY, key), (LOCK_REV, held.made.to_string())]
+        })
     }
 
     async fn renew(&mut self, ttl: Duration) -> Result<Renewal> {

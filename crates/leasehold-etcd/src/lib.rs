@@ -18,6 +18,7 @@ mod link;
 mod look;
 mod mailbox;
 mod note;
+mod owner;
 mod place;
 mod pool;
 mod queue;
@@ -25,6 +26,8 @@ mod resumed;
 mod session;
 mod tls;
 mod wire;
+
+pub use owner::IsOwner;
 
 use std::sync::Arc;
 

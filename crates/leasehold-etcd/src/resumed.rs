@@ -63,6 +63,10 @@ impl Contender for Resumed {
         Poll::Pending
     }
 
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     async fn renew(&mut self, ttl: Duration) -> Result<Renewal> {
         let places = self.places().await?;
         let lost = |places: &RangeResponse| {

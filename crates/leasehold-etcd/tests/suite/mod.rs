@@ -11,6 +11,9 @@ use leasehold_testkit::servers::{Etcd, EtcdEdition};
 static CLUSTER: Mutex<Option<Etcd>> = Mutex::new(None);
 static OWN: Mutex<Vec<Etcd>> = Mutex::new(Vec::new());
 
+/// No case cuts the machine's power, and three members on one disk wait for one another.
+const FAST: &[&str] = &["--unsafe-no-fsync"];
+
 struct OneCluster(EtcdEdition, usize);
 
 impl TestStore for OneCluster {
@@ -18,7 +21,7 @@ impl TestStore for OneCluster {
         static CASE: AtomicU32 = AtomicU32::new(0);
         if case.starts_with("naming-") {
             // Names as long as names can be leave no room for a prefix.
-            let own = Etcd::start(self.0, 1).expect("etcd starts");
+            let own = Etcd::start_with(self.0, 1, FAST).expect("etcd starts");
             let url = own.url();
             OWN.lock().expect("nobody panics with it").push(own);
             return url;
@@ -26,8 +29,8 @@ impl TestStore for OneCluster {
         let mut cluster = CLUSTER
             .lock()
             .expect("no case panics while it starts the cluster");
-        let cluster =
-            cluster.get_or_insert_with(|| Etcd::start(self.0, self.1).expect("etcd starts"));
+        let cluster = cluster
+            .get_or_insert_with(|| Etcd::start_with(self.0, self.1, FAST).expect("etcd starts"));
         let number = CASE.fetch_add(1, Ordering::Relaxed);
         format!("{}?prefix=case{number}/", cluster.url())
     }

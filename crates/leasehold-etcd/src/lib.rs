@@ -22,6 +22,7 @@ mod owner;
 mod place;
 mod pool;
 mod queue;
+mod renewal;
 mod resumed;
 mod session;
 mod tls;

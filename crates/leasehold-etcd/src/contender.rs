@@ -22,7 +22,7 @@ use crate::session::{Lease, Seat};
 use crate::wire::{KeyValue, TxnResponse};
 
 /// How often one try may begin anew because its session ended or others voided it.
-const ROUNDS: u32 = 8;
+const ROUNDS: u32 = 64;
 /// How long a waiter goes at most without asking.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
@@ -279,7 +279,7 @@ impl Contender for EtcdContender {
         }
         Err(Error::new(
             ErrorKind::Unavailable,
-            "sessions end as soon as they are made; is the cluster healthy?",
+            "sessions end, or are voided by attempts that are given up, as soon as they are made; is the cluster healthy?",
         ))
     }
 

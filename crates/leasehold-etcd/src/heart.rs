@@ -33,9 +33,13 @@ pub(crate) async fn run(
     pool: Weak<Pool>,
     mut breaks: watch::Receiver<u64>,
 ) {
-    if let Err(error) = begin(&session, &link).await {
-        session.fail(&error);
-        return;
+    let begun = match begin(&session, &link).await {
+        Ok(lease) => lease,
+        Err(error) => return session.fail(&error),
+    };
+    if session.lease().is_none() {
+        // Closed meanwhile.
+        return revoke(&link, begun).await;
     }
     let mut retry_at = 0;
     while let Some(lease) = session.lease() {
@@ -73,8 +77,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Gets a lease and writes its canary.
-async fn begin(session: &Session, link: &Link) -> Result<()> {
+/// Gets a lease and writes its canary; the lease.
+async fn begin(session: &Session, link: &Link) -> Result<i64> {
     let since = clock::now();
     let LeaseGrantResponse { id, ttl, .. } = link
         .ask(LeaseGrantRequest { ttl: session.asked }, PATIENCE)
@@ -106,7 +110,7 @@ async fn begin(session: &Session, link: &Link) -> Result<()> {
         },
         pulse,
     );
-    Ok(())
+    Ok(id)
 }
 
 /// Keeps the lease alive and finds out whether that counted.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use common::*;
 use leasehold::{Client, ErrorKind, Guard, HoldState, LossReason, Release};
+use leasehold_core::clock;
 use leasehold_testkit::servers::{Direction, Etcd, EtcdEdition, Proxy};
 
 const TTL: Duration = Duration::from_secs(6);
@@ -146,13 +147,13 @@ async fn a_holder_cut_off_is_uncertain_at_once_and_lost_at_its_deadline() {
     let etcd = single();
     let mut proxy = Proxy::start(etcd.address(0)).unwrap();
     let client = connect(&format!("etcd://{}", proxy.address())).await;
-    let ttl = Duration::from_secs(12);
+    let ttl = Duration::from_secs(16);
     let holder = take(&client, "x", ttl).await;
     tokio::time::sleep(ms(300)).await;
     proxy.refuse();
     let told = until(SLACK, async || holder.state() == HoldState::Uncertain).await;
     assert!(
-        told < ttl / 4,
+        told < ms(3000),
         "told after {told:?}: by a renewal, not by the connection"
     );
     let lost = tokio::time::timeout(ttl + SLACK, holder.lost()).await;
@@ -163,6 +164,44 @@ async fn a_holder_cut_off_is_uncertain_at_once_and_lost_at_its_deadline() {
         .release()
         .await
         .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_counts_from_its_send_and_not_from_its_answer() {
+    let etcd = single();
+    let proxy = Proxy::start(etcd.address(0)).unwrap();
+    let client = connect(&format!("etcd://{}", proxy.address())).await;
+    let ttl = Duration::from_secs(20);
+    let holder = take(&client, "x", ttl).await;
+    let delay = ms(600);
+    proxy.delay(Direction::ToClient, delay);
+    holder.extend(ttl).await.unwrap();
+    // Three answers came after the send.
+    let most = ttl.mul_f64(0.99) - delay * 3;
+    assert!(holder.remaining() <= most, "{holder:?}");
+    proxy.delay(Direction::ToClient, Duration::ZERO);
+    holder.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_nobody_renews_ends_in_time_though_its_lease_goes_on() {
+    let etcd = single();
+    let client = connect(&etcd.url()).await;
+    let other = connect(&etcd.url()).await;
+    let renewed = take(&client, "renewed", TTL).await;
+    let lock = lock(&client, "left", TTL).renew(false);
+    let left = lock.try_acquire().await.unwrap().unwrap();
+    let taken = clock::now();
+    // Its guard stays, and nobody releases it.
+    let next = common::lock(&other, "left", TTL)
+        .acquire_within(TTL * 3)
+        .await;
+    let next = next.unwrap().expect("free after its TTL");
+    assert!(since(taken) < TTL + Duration::from_secs(2) + SLACK);
+    assert!(!left.is_held() && renewed.is_held());
+    assert!(next.token() > left.token());
+    assert_eq!(left.release().await.unwrap(), Release::Another);
+    assert!(next.is_held());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

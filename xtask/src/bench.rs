@@ -3,12 +3,40 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::parts::{cargo_path, succeed};
+use crate::parts::{cargo, cargo_path, succeed};
 use crate::tree;
 
+/// What of the benchmarks can be wrong without anything being measured.
+pub(crate) fn check() -> Result<(), String> {
+    let target = target();
+    let target = target.to_string_lossy();
+    for manifest in ["bench/Cargo.toml", "bench/peers/rust/Cargo.toml"] {
+        let place = [
+            "--locked",
+            "--manifest-path",
+            manifest,
+            "--target-dir",
+            &target,
+        ];
+        let deny = ["--all-targets", "--", "-Dwarnings"];
+        cargo(&[&["clippy"], &place[..], &deny].concat())?;
+    }
+    let place = [
+        "--locked",
+        "--manifest-path",
+        "bench/Cargo.toml",
+        "--target-dir",
+        &target,
+    ];
+    cargo(&[&["test", "--workspace"], &place[..]].concat())
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| tree::root().join("target"), PathBuf::from)
+}
+
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| tree::root().join("target"), PathBuf::from);
+    let target = target();
     let cargo = |verb| {
         let mut command = Command::new(cargo_path());
         command

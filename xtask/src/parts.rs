@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use crate::{deny, tidy, tree};
+use crate::{bench, deny, tidy, tree};
 
 /// Something that must be green. Each is a command of its own too: `cargo xtask NAME`.
 pub(crate) struct Part {
@@ -43,6 +43,11 @@ pub(crate) const PARTS: &[Part] = &[
                 "-Dwarnings",
             ])
         },
+    },
+    Part {
+        name: "benches",
+        about: "the benchmarks, workspaces of their own, build without warnings and judge rightly",
+        run: bench::check,
     },
     Part {
         name: "docs",

@@ -35,11 +35,13 @@ use leasehold_bench_load::Result;
 use crate::peers::Entry;
 use crate::server::{Server, Store};
 
-const USAGE: &str = "usage: cargo xtask bench [sqlite|redis|etcd] [--peers] [--quick] [--write]";
+const USAGE: &str = "usage: cargo xtask bench [sqlite|redis|etcd] [pairs|contended|held|wrapped] [--peers] [--quick] [--write]";
 
 /// What one run is asked for.
 struct Plan {
     stores: Vec<Store>,
+    /// The parts that are measured; all, where none was named.
+    parts: Vec<String>,
     peers: bool,
     quick: bool,
     write: bool,
@@ -51,6 +53,7 @@ impl Plan {
     fn read(target: &str, words: &[&str]) -> Result<Self> {
         let mut plan = Self {
             stores: Vec::new(),
+            parts: Vec::new(),
             peers: false,
             quick: false,
             write: false,
@@ -61,11 +64,17 @@ impl Plan {
                 "sqlite" => plan.stores.push(Store::Sqlite),
                 "etcd" => plan.stores.push(Store::Etcd),
                 "redis" => plan.stores.push(Store::Redis),
+                part if PARTS.iter().any(|(word, ..)| *word == part) => {
+                    plan.parts.push(part.to_owned());
+                }
                 "--peers" => plan.peers = true,
                 "--quick" => plan.quick = true,
                 "--write" => plan.write = true,
                 _ => return Err(USAGE.into()),
             }
+        }
+        if plan.write && !plan.parts.is_empty() {
+            return Err("the page takes whole tables: leave out either --write or the parts".into());
         }
         if plan.stores.is_empty() {
             plan.stores = vec![Store::Sqlite, Store::Redis, Store::Etcd];
@@ -121,14 +130,11 @@ fn bench(plan: &Plan) -> Result<()> {
 fn measure(plan: &Plan, store: Store, peers: &[Entry]) -> Result<String> {
     let ours = peers::ours(store);
     let entries: Vec<&Entry> = ours.iter().chain(peers).collect();
-    let parts: [(&str, Part); 4] = [
-        ("One lock, nobody else", pairs::table),
-        ("One lock, many contenders", contended::table),
-        ("Many locks held", held::table),
-        ("A command under a lock", wrapped::table),
-    ];
     let mut tables = vec![report::machine()?];
-    for (title, part) in parts {
+    for (word, title, part) in PARTS {
+        if !plan.parts.is_empty() && !plan.parts.iter().any(|part| part == word) {
+            continue;
+        }
         eprintln!("{}: {title}", store.name());
         // A server of its own: what one part leaves behind is not the next one's.
         let server = Server::start(store, &plan.target)?;
@@ -138,3 +144,11 @@ fn measure(plan: &Plan, store: Store, peers: &[Entry]) -> Result<String> {
 }
 
 type Part = fn(&Plan, &Server, &[&Entry]) -> Result<String>;
+
+/// What is measured: the word for it, its title, and how.
+const PARTS: [(&str, &str, Part); 4] = [
+    ("pairs", "One lock, nobody else", pairs::table),
+    ("contended", "One lock, many contenders", contended::table),
+    ("held", "Many locks held", held::table),
+    ("wrapped", "A command under a lock", wrapped::table),
+];

@@ -130,6 +130,10 @@ pub(crate) struct List {
     /// Only names that begin with this
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
+
+    /// All of them, also where that looks through everything that the server keeps
+    #[arg(long, conflicts_with = "prefix")]
+    pub(crate) all: bool,
 }
 
 #[derive(Debug, Args)]

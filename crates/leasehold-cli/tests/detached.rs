@@ -169,7 +169,7 @@ fn the_owner_is_in_no_message_and_comes_from_a_file_or_stdin_too() {
         let extended = extended.is(0).says("extended \"x\" to 2h from now");
         let seen = [
             host.run(&["status", "x"]),
-            host.run(&["list", "--json"]),
+            host.run(&["list", "--all", "--json"]),
             host.run(&["run", "x", "--", "true"]).is(75),
             host.run(&["release", "x", "--owner-file", "-"]).is(78),
         ];

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Done, Host, LONG, done, mask, me, signal};
 use leasehold_core::clock::{self, Moment};
-use leasehold_testkit::servers::{Redis, RedisEdition};
+use leasehold_testkit::servers::{Redis, RedisCluster, RedisEdition, RedisSentinel};
 use rustix::process::Signal;
 
 const CANARY: &str = "canary-7f3a";
@@ -61,6 +61,12 @@ fn a_busy_lock_is_75_in_one_line_that_names_holder_and_store() {
     assert!(!host.path().join("ran").exists());
     let list = host.run(&["list", "jobs/"]).is(0);
     assert!(list.out.contains("\njobs/x "), "{}", list.out);
+    // Everything, only for who says so: the server looks through other people's keys as well.
+    host.run(&["list"])
+        .is(64)
+        .says("name a prefix, as in `leasehold list jobs/`, or say --all");
+    assert_eq!(host.run(&["list", "--all"]).is(0).out.lines().count(), 2);
+    host.run(&["list", "jobs/", "--all"]).is(64);
     host.run(&["break", "jobs/x"]).is(0);
     holding
         .wait()
@@ -309,4 +315,23 @@ fn doctor_finds_a_new_file_good() {
         .skip(1)
         .all(|line| line.starts_with("good "));
     assert!(good, "{}", seen.out);
+}
+
+#[test]
+fn sentinels_and_a_cluster_are_stores_and_doctor_says_what_it_sees() {
+    let group = RedisSentinel::start(RedisEdition::Redis7).unwrap();
+    let cluster = RedisCluster::start(RedisEdition::Redis7).unwrap();
+    for (url, seen) in [
+        (
+            group.url(),
+            "3 sentinel(s) are asked for the master \"mymaster\"",
+        ),
+        (cluster.url(), "the cluster has 3 master(s)"),
+    ] {
+        let host = Host::on(url);
+        host.run(&["run", "jobs/x", "--", "true"]).is(0);
+        host.run(&["status", "jobs/x"]).is(1);
+        let doctor = host.run(&["doctor"]);
+        assert!(doctor.out.contains(seen), "{}\n{}", doctor.out, doctor.err);
+    }
 }

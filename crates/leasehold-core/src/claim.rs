@@ -35,14 +35,13 @@ impl Owner {
     /// The owner as 32 lower-case hexadecimal digits, the form every store keeps.
     #[must_use]
     pub fn to_hex(self) -> String {
-        use fmt::Write as _;
-        self.0
-            .iter()
-            .fold(String::with_capacity(32), |mut text, byte| {
-                // Writing to a String can't fail.
-                let _ = write!(text, "{byte:02x}");
-                text
-            })
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = String::with_capacity(32);
+        for byte in self.0 {
+            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            text.push(char::from(DIGITS[usize::from(byte & 15)]));
+        }
+        text
     }
 }
 

@@ -1,6 +1,6 @@
 //! What others see of a holder.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -30,18 +30,21 @@ pub const NOTE_BYTES_MAX: usize = 200;
 impl Identity {
     /// This process.
     #[must_use]
-    pub fn of_this_process() -> &'static Self {
-        static THIS: OnceLock<Identity> = OnceLock::new();
-        THIS.get_or_init(|| Self {
-            host: rustix::system::uname()
-                .nodename()
-                .to_string_lossy()
-                .into_owned(),
-            user: user(),
-            pid: std::process::id(),
-            program: program(),
-            note: None,
-        })
+    pub fn of_this_process() -> Arc<Self> {
+        static THIS: OnceLock<Arc<Identity>> = OnceLock::new();
+        let this = THIS.get_or_init(|| {
+            Arc::new(Self {
+                host: rustix::system::uname()
+                    .nodename()
+                    .to_string_lossy()
+                    .into_owned(),
+                user: user(),
+                pid: std::process::id(),
+                program: program(),
+                note: None,
+            })
+        });
+        this.clone()
     }
 }
 

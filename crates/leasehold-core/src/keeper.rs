@@ -20,7 +20,7 @@ use crate::client::Ticket;
 use crate::clock::{self, BootTimer, Moment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::{Borrowed, Hold, lock};
-use crate::plan::Step;
+use crate::plan::{HoldState, Step};
 use crate::random::jitter;
 
 /// How often the clocks are compared while anything is held: bounds how late a step of the wall clock is seen.
@@ -202,7 +202,10 @@ impl Keeper {
             tokio::spawn(release(abandoned));
         }
         for hold in post.new {
-            self.take_in(hold);
+            // A short one is over before it was taken in.
+            if matches!(hold.state(), HoldState::Held | HoldState::Uncertain) {
+                self.take_in(hold);
+            }
         }
         for id in post.ended {
             self.forget(id);

@@ -40,7 +40,7 @@ impl Lock {
             hold_at_least: Duration::ZERO,
             max_hold: None,
             drift: Drift::default(),
-            identity: Arc::new(Identity::of_this_process().clone()),
+            identity: Identity::of_this_process(),
         }
     }
 

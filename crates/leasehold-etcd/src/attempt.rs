@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn an_earlier_try_that_landed_is_found_and_never_doubled() {
         let owner = Owner::random().unwrap();
-        let note = Note::text(owner, Identity::of_this_process(), None);
+        let note = Note::text(owner, &Identity::of_this_process(), None);
         let own = key("a/1f", 8, note);
         let holder = key("a/7", 6, Vec::new());
         let landed = refused(&[5], vec![own.clone()], vec![holder.clone(), own.clone()]);

@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn a_note_is_read_as_it_was_written() {
         let owner = Owner::random().unwrap();
-        let mut identity = Identity::of_this_process().clone();
+        let mut identity = (*Identity::of_this_process()).clone();
         identity.note = Some("nightly".into());
         let since = UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
         let kv = KeyValue {

@@ -79,7 +79,11 @@ impl Tries {
         let since = self.since(number)?;
         self.unanswered.retain(|sent| *sent != number);
         match reply {
-            TryReply::Granted { token, ttl } => Ok(Attempt::Granted(Grant { token, since, ttl })),
+            TryReply::Granted(token) => Ok(Attempt::Granted(Grant {
+                token,
+                since,
+                ttl: self.ttl,
+            })),
             TryReply::Busy {
                 holder,
                 ours,

@@ -1,25 +1,30 @@
-//! One Redis server as a store.
+//! Redis as a store, whatever its topology.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::backend::{
     Backend, BackendInfo, Broken, Capabilities, Contender, Finding, Inspection, TokenGrade,
 };
-use leasehold_core::{Claim, Error, ErrorKind, Name, Owner, Result, Token};
-use redis::{Value, cmd};
+use leasehold_core::{Claim, Error, ErrorKind, Identity, Name, Owner, Result, Token};
+use redis::cmd;
+use tokio::sync::oneshot;
 
 use crate::check;
 use crate::config::Config;
-use crate::contender::{RedisContender, fields};
+use crate::contender::RedisContender;
 use crate::keys::{self, FAMILY, Keys};
 use crate::link::Link;
 use crate::renewer::Renewer;
-use crate::reply::{self, Field, Fields};
+use crate::replicas::Replicas;
+use crate::reply::{self, Fields};
 use crate::script::{BREAK, INSPECT};
+use crate::servers::Servers;
 use crate::subscriber::Subscriber;
+use crate::topology::Topology;
 
 /// How long a grant or a release may go unanswered before the connection is given up.
 const GRANT: Duration = Duration::from_secs(5);
@@ -30,16 +35,44 @@ const RENEWAL: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Grants and releases: on the caller's runtime.
-    pub(crate) grants: Link,
+    pub(crate) grants: Servers,
     /// Renewals: on the keeper's.
     pub(crate) renewer: Renewer,
     pub(crate) subscriber: Subscriber,
     pub(crate) always_hand_over: bool,
+    /// Who must have a grant before it is one.
+    pub(crate) replicas: Option<Replicas>,
+    /// The last identity that went out, with its text: nearly always the same one goes out again.
+    described: Mutex<Option<(Arc<Identity>, Arc<str>)>>,
+}
+
+impl Shared {
+    /// What others are told of a holder: JSON.
+    pub(crate) fn described(&self, identity: &Arc<Identity>) -> Arc<str> {
+        let mut last = self
+            .described
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, text)) = &*last
+            && Arc::ptr_eq(of, identity)
+        {
+            return text.clone();
+        }
+        // Text and numbers always become JSON.
+        let text: Arc<str> = serde_json::to_string(&**identity)
+            .unwrap_or_default()
+            .into();
+        *last = Some((identity.clone(), text.clone()));
+        text
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Redis {
     info: BackendInfo,
+    topology: Topology,
+    /// Dropping it ends the watch for another master.
+    _watching: Option<oneshot::Sender<()>>,
     shared: Arc<Shared>,
 }
 
@@ -50,6 +83,7 @@ pub(crate) fn capabilities() -> Capabilities {
         push: true,
         frees_dead_at_once: false,
         detached: true,
+        list_scans: true,
         ttl_min: Duration::from_millis(100),
         ttl_max: Duration::from_secs(7 * 24 * 3600),
     }
@@ -58,15 +92,16 @@ pub(crate) fn capabilities() -> Capabilities {
 impl Redis {
     /// Connects, so that a wrong URL or password shows at once.
     pub(crate) async fn connect(config: Config) -> Result<Self> {
-        let client = config.client;
-        let grants = Link::new(client.clone(), GRANT);
-        grants
-            .command(&cmd("PING"))
-            .await
-            .map_err(|error| error.during("connect").on(&config.shown))?;
-        let renewer = Renewer::start(Arc::new(Link::new(client.clone(), RENEWAL)))?;
+        let place = Topology::of(config.place);
+        let grants = place.servers(GRANT);
+        let found = check::reach(&grants).await;
+        found.map_err(|error| error.during("connect").on(&config.shown))?;
+        let renewer = Renewer::start(Arc::new(place.servers(RENEWAL)))?;
         check::warn_once(&grants, &config.shown).await;
-        let channel = format!("{FAMILY}c:{}", Owner::random()?.to_hex());
+        let id = Owner::random()?.to_hex();
+        let replicas = config
+            .replicas
+            .map(|wanted| Replicas::new(wanted, || place.servers(GRANT)));
         Ok(Self {
             info: BackendInfo {
                 store: "redis",
@@ -76,9 +111,13 @@ impl Redis {
             shared: Arc::new(Shared {
                 grants,
                 renewer,
-                subscriber: Subscriber::new(client, channel),
+                subscriber: place.subscriber(id),
                 always_hand_over: config.always_hand_over,
+                replicas,
+                described: Mutex::default(),
             }),
+            _watching: place.watch()?,
+            topology: place,
         })
     }
 
@@ -91,7 +130,7 @@ impl Redis {
             &keys.waiters,
         ];
         let answer = self.shared.grants.ask(&INSPECT, &keys, &[]).await?;
-        let mut fields = Fields::new(fields(answer)?);
+        let mut fields = Fields::of(answer)?;
         if fields.text()? == "type" {
             return Err(reply::not_a_lock(&fields.text()?));
         }
@@ -105,12 +144,37 @@ impl Redis {
         }
         inspection.holder = held.then_some(holder);
         inspection.waiters = fields
-            .map(|field| match field {
-                Field::Text(json) => reply::identity(&json),
-                Field::Int(_) | Field::Nil => None,
-            })
+            .texts()?
+            .iter()
+            .map(|json| reply::identity(json))
             .collect();
         Ok(inspection)
+    }
+}
+
+/// Gathers the names of locks that one server has, or had lately.
+async fn scan(master: &Link, prefix: &str, names: &mut BTreeSet<Name>) -> Result<()> {
+    let mut cursor = "0".to_owned();
+    loop {
+        let mut scan = cmd("SCAN");
+        scan.arg(&cursor)
+            .arg("MATCH")
+            .arg(keys::counters())
+            .arg("COUNT")
+            .arg(1000);
+        let (next, found): (String, Vec<String>) =
+            redis::from_redis_value(master.command(&scan).await?)
+                .map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))?;
+        let locks = found.iter().filter_map(|counter| keys::lock_of(counter));
+        names.extend(
+            locks
+                .filter(|lock| lock.starts_with(prefix))
+                .filter_map(|lock| Name::new(lock).ok()),
+        );
+        if next == "0" {
+            return Ok(());
+        }
+        cursor = next;
     }
 }
 
@@ -146,7 +210,12 @@ impl Backend for Redis {
     }
 
     async fn check(&self) -> Result<Vec<Finding>> {
-        check::check(&self.shared.grants).await
+        check::check(
+            &self.shared.grants,
+            &self.topology,
+            self.shared.replicas.as_ref(),
+        )
+        .await
     }
 
     async fn inspect(&self, name: &Name) -> Result<Inspection> {
@@ -154,28 +223,9 @@ impl Backend for Redis {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Inspection>> {
-        let mut names = std::collections::BTreeSet::new();
-        let mut cursor = "0".to_owned();
-        loop {
-            let mut scan = cmd("SCAN");
-            scan.arg(&cursor)
-                .arg("MATCH")
-                .arg(keys::counters())
-                .arg("COUNT")
-                .arg(1000);
-            let (next, found): (String, Vec<String>) =
-                redis::from_redis_value(self.shared.grants.command(&scan).await?)
-                    .map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))?;
-            let locks = found.iter().filter_map(|counter| keys::lock_of(counter));
-            names.extend(
-                locks
-                    .filter(|lock| lock.starts_with(prefix))
-                    .filter_map(|lock| Name::new(lock).ok()),
-            );
-            if next == "0" {
-                break;
-            }
-            cursor = next;
+        let mut names = BTreeSet::new();
+        for (_, master) in self.shared.grants.masters().await? {
+            scan(&master, prefix, &mut names).await?;
         }
         let mut held = Vec::new();
         for name in names {
@@ -197,13 +247,11 @@ impl Backend for Redis {
             &keys.counter,
             &keys.queue,
             &keys.waiters,
+            &Keys::broken(name),
         ];
         let token = token.map_or_else(String::new, |token| token.to_string());
         let answer = self.shared.grants.call(&BREAK, &keys, &[&token]).await?;
-        if matches!(&answer, Value::Array(values) if values.is_empty()) {
-            return Err(reply::unexpected(&None));
-        }
-        let mut fields = Fields::new(fields(answer)?);
+        let mut fields = Fields::of(answer)?;
         match fields.text()?.as_str() {
             "free" => Ok(Broken::Free),
             "ended" => {
@@ -215,7 +263,7 @@ impl Backend for Redis {
                 Ok(Broken::OtherToken(fields.holder()?))
             }
             "type" => Err(reply::not_a_lock(&fields.text()?)),
-            other => Err(reply::unexpected(&Some(Field::Text(other.to_owned())))),
+            other => Err(reply::unexpected(&other)),
         }
     }
 
@@ -225,5 +273,8 @@ impl Backend for Redis {
 
     async fn close(&self) {
         self.shared.grants.close();
+        if let Some(replicas) = &self.shared.replicas {
+            replicas.close();
+        }
     }
 }

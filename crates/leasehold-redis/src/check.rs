@@ -8,19 +8,112 @@ use leasehold_core::{Error, ErrorKind, Result};
 use redis::cmd;
 
 use crate::link::Link;
+use crate::replicas::Replicas;
+use crate::servers::Servers;
+use crate::topology::Topology;
 
 /// The oldest server that has all the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// Looks at the server.
-pub(crate) async fn check(link: &Link) -> Result<Vec<Finding>> {
-    let info = info(link).await?;
-    let fsync = setting(link, "appendfsync").await;
-    Ok(judge(&info, fsync.as_deref()))
+/// Whether this user is let in by the servers that can be reached, and one can.
+pub(crate) async fn reach(servers: &Servers) -> Result<()> {
+    let mut reached = Err(Error::new(
+        ErrorKind::Unavailable,
+        "the cluster has no master",
+    ));
+    for (_, master) in servers.masters().await? {
+        match master.command(&cmd("PING")).await {
+            Ok(_) => reached = Ok(()),
+            Err(error) if !error.is_retryable() => return Err(error),
+            // The others' locks can be had all the same.
+            Err(error) => reached = reached.or(Err(error)),
+        }
+    }
+    reached
 }
 
-/// Warns of what may lose held locks, once per server and process.
-pub(crate) async fn warn_once(link: &Link, url: &Arc<str>) {
+/// Looks at the servers.
+pub(crate) async fn check(
+    servers: &Servers,
+    topology: &Topology,
+    replicas: Option<&Replicas>,
+) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let masters = servers.masters().await?;
+    findings.extend(arrangement(topology, masters.len()));
+    for (node, master) in masters {
+        let info = match info(&master).await {
+            // The others are looked at all the same.
+            Err(error) if !node.is_empty() && error.is_retryable() => {
+                findings.push(finding(
+                    Verdict::Bad,
+                    format!("{node} can't be reached: {}", error.message()),
+                    "the locks in its slots can't be had until it is there again or its replica takes over",
+                ));
+                continue;
+            }
+            info => info?,
+        };
+        let fsync = setting(&master, "appendfsync").await;
+        let mut of_node = judge(&info, fsync.as_deref());
+        if let Some(replicas) = replicas {
+            of_node.push(enough(&info, replicas.count()));
+        }
+        if !node.is_empty() {
+            for finding in &mut of_node {
+                finding.what = format!("{node}: {}", finding.what);
+            }
+        }
+        findings.extend(of_node);
+    }
+    Ok(findings)
+}
+
+/// What was found behind the URL.
+fn arrangement(topology: &Topology, masters: usize) -> Option<Finding> {
+    match topology {
+        Topology::One(_) => None,
+        Topology::Sentinel(sentinels) => {
+            let (count, master) = sentinels.describe();
+            let what = format!("{count} sentinel(s) are asked for the master \"{master}\"");
+            Some(if count >= 3 {
+                finding(Verdict::Good, what, "")
+            } else {
+                finding(
+                    Verdict::Warning,
+                    what,
+                    "name all of them, three at least: one that is cut off may know an old master",
+                )
+            })
+        }
+        Topology::Cluster(_) => Some(finding(
+            Verdict::Good,
+            format!("the cluster has {masters} master(s)"),
+            "",
+        )),
+    }
+}
+
+/// Whether the server has the replicas that grants wait for.
+fn enough(info: &Info, wanted: u32) -> Finding {
+    let connected = field(info, "connected_slaves");
+    let what = format!("{connected} of the {wanted} replica(s) of min-replicas are connected");
+    if connected
+        .parse::<u32>()
+        .is_ok_and(|connected| connected >= wanted)
+    {
+        finding(Verdict::Good, what, "")
+    } else {
+        finding(
+            Verdict::Bad,
+            what,
+            "no lock is granted until they are; start them, or ask for fewer",
+        )
+    }
+}
+
+/// Warns of what may lose held locks, once per store and process.
+pub(crate) async fn warn_once(servers: &Servers, url: &Arc<str>) {
     static WARNED: Mutex<Option<HashSet<Arc<str>>>> = Mutex::new(None);
     let first = WARNED
         .lock()
@@ -30,11 +123,18 @@ pub(crate) async fn warn_once(link: &Link, url: &Arc<str>) {
     if !first {
         return;
     }
-    // Who may lock need not have the right to look: no answer is no reason to fail.
-    let Ok(info) = info(link).await else { return };
-    for finding in judge(&info, None) {
-        if finding.verdict == Verdict::Bad {
-            tracing::warn!(store = %url, "{}: {}", finding.what, finding.advice);
+    let Ok(masters) = servers.masters().await else {
+        return;
+    };
+    for (node, master) in masters {
+        // Who may lock need not have the right to look: no answer is no reason to fail.
+        let Ok(info) = info(&master).await else {
+            return;
+        };
+        for finding in judge(&info, None) {
+            if finding.verdict == Verdict::Bad {
+                tracing::warn!(store = %url, node, "{}: {}", finding.what, finding.advice);
+            }
         }
     }
 }
@@ -225,83 +325,4 @@ fn persistence(info: &Info, fsync: Option<&str>) -> Vec<Finding> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn bad(pairs: &[(&str, &str)], fsync: Option<&str>) -> Vec<(Verdict, String)> {
-        let sound = [
-            ("redis_version", "8.2.2"),
-            ("role", "master"),
-            ("connected_slaves", "0"),
-            ("maxmemory", "0"),
-            ("maxmemory_policy", "noeviction"),
-            ("aof_enabled", "1"),
-        ];
-        let info = sound
-            .iter()
-            .chain(pairs)
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
-        judge(&info, fsync)
-            .into_iter()
-            .filter(|finding| finding.verdict != Verdict::Good)
-            .map(|finding| {
-                assert!(!finding.advice.is_empty(), "{finding:?}");
-                (finding.verdict, finding.what)
-            })
-            .collect()
-    }
-
-    #[test]
-    fn a_sound_server_has_no_findings() {
-        assert_eq!(bad(&[], Some("always")), []);
-    }
-
-    #[test]
-    fn each_danger_is_found() {
-        for (name, value, verdict) in [
-            ("redis_version", "6.0.16", Verdict::Bad),
-            ("redis_version", "strange", Verdict::Warning),
-            ("role", "slave", Verdict::Bad),
-            ("connected_slaves", "2", Verdict::Warning),
-            ("maxmemory_policy", "allkeys-lru", Verdict::Warning),
-            ("aof_enabled", "0", Verdict::Warning),
-        ] {
-            let found = bad(&[(name, value)], Some("always"));
-            assert!(
-                found.iter().any(|(found, _)| *found == verdict),
-                "{name}: {found:?}"
-            );
-        }
-        let limited = [("maxmemory", "1000"), ("maxmemory_policy", "volatile-ttl")];
-        assert_eq!(bad(&limited, Some("always"))[0].0, Verdict::Bad);
-        assert_eq!(bad(&[], Some("everysec")).len(), 1);
-        assert_eq!(bad(&[], None).len(), 1);
-    }
-
-    #[test]
-    fn the_hole_in_scripting_is_judged_by_line_and_patch() {
-        for (version, safe) in [
-            ("6.2.19", false),
-            ("6.2.20", true),
-            ("7.0.15", false),
-            ("7.2.10", false),
-            ("7.2.11", true),
-            ("8.0.2", false),
-            ("8.2.2", true),
-            ("8.4.0", true),
-            ("9.0.0", true),
-        ] {
-            let found = bad(&[("redis_version", version)], Some("always"));
-            assert_eq!(found.is_empty(), safe, "{version}: {found:?}");
-        }
-        let valkey = |version| {
-            bad(
-                &[("redis_version", "7.2.4"), ("valkey_version", version)],
-                Some("always"),
-            )
-        };
-        assert!(valkey("8.1.4").is_empty());
-        assert_eq!(valkey("8.1.1").len(), 1);
-    }
-}
+mod tests;

@@ -6,18 +6,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::backend::{Attempt, Contender, Release, Renewal};
-use leasehold_core::{Claim, Error, ErrorKind, Identity, Name, Owner, Result, clock};
+use leasehold_core::backend::{Attempt, Contender, Grant, LossReason, Release, Renewal};
+use leasehold_core::{Claim, Error, ErrorKind, Name, Owner, Result, Token, clock};
 use redis::Value;
 
 use crate::attempt::Tries;
 use crate::backend::Shared;
 use crate::keys::Keys;
 use crate::link::Failure;
+use crate::mailbox::Registration;
 use crate::renewer::millis;
-use crate::reply::{self, Field, Message};
+use crate::replicas::Replicas;
+use crate::reply::{self, Message};
 use crate::script::{ACQUIRE, RELEASE};
-use crate::subscriber::Registration;
 
 pub(crate) struct RedisContender {
     shared: Arc<Shared>,
@@ -25,7 +26,8 @@ pub(crate) struct RedisContender {
     owner: Owner,
     /// What a try needs; nothing of it once the lock is held.
     attempt: Option<Box<Trying>>,
-    ttl: Duration,
+    /// Of its grant, once there is one.
+    token: Option<Token>,
     /// The tombstone its release must leave.
     tombstone: Duration,
     /// Where it is told; only for one that waited.
@@ -34,21 +36,23 @@ pub(crate) struct RedisContender {
 
 struct Trying {
     tries: Tries,
-    identity: Arc<Identity>,
+    /// What others may see of the holder.
+    about: Arc<str>,
 }
 
 impl RedisContender {
     pub(crate) fn new(shared: Arc<Shared>, claim: Claim) -> Self {
+        let about = shared.described(&claim.identity);
         Self {
             shared,
             name: claim.name,
             owner: claim.owner,
-            ttl: claim.ttl,
+            token: None,
             tombstone: Duration::ZERO,
             told: None,
             attempt: Some(Box::new(Trying {
                 tries: Tries::new(claim.ttl, claim.waits),
-                identity: claim.identity,
+                about,
             })),
         }
     }
@@ -59,7 +63,7 @@ impl RedisContender {
             shared,
             name,
             owner,
-            ttl: Duration::ZERO,
+            token: None,
             tombstone: Duration::ZERO,
             told: None,
             attempt: None,
@@ -77,14 +81,15 @@ impl RedisContender {
         };
         let owner = self.owner.to_hex();
         let waits = trying.tries.waits();
+        let mut channel = None;
         if waits {
-            shared.subscriber.ready().await.map_err(Failure::Unsent)?;
+            let ready = shared.subscriber.ready(self.name.as_str()).await;
+            channel = Some(ready.map_err(Failure::Unsent)?);
             let told = self
                 .told
                 .get_or_insert_with(|| shared.subscriber.register(owner.clone()));
             told.mailbox.clear();
         }
-        let identity = serde_json::to_string(&*trying.identity).unwrap_or_default();
         let number = trying.tries.send(clock::now());
         // Until there is an answer it may land at any time, also after the release.
         self.tombstone = trying.tries.tombstone();
@@ -94,19 +99,13 @@ impl RedisContender {
             &millis(trying.tries.ttl()).to_string(),
             &millis(trying.tries.alive()).to_string(),
             if waits { "1" } else { "0" },
-            if waits {
-                shared.subscriber.channel()
-            } else {
-                "-"
-            },
-            &identity,
+            channel.as_deref().unwrap_or("-"),
+            &trying.about,
         ];
         let keys = keys(&self.name, self.owner);
         let keys = keys.each_ref().map(String::as_str);
         let reply = match shared.grants.call(&ACQUIRE, &keys, &args).await {
-            Ok(answer) => fields(answer)
-                .and_then(reply::try_reply)
-                .map_err(Failure::Sent),
+            Ok(answer) => reply::try_reply(answer).map_err(Failure::Sent),
             Err(failure) => Err(failure),
         };
         let answered = match reply {
@@ -120,6 +119,58 @@ impl RedisContender {
         };
         self.tombstone = trying.tries.tombstone();
         answered
+    }
+
+    /// A try, or a hand-over that has arrived.
+    async fn attempt(&mut self) -> Result<Attempt> {
+        if let Some(granted) = self.handed() {
+            return Ok(granted);
+        }
+        match self.try_once().await {
+            // The try may have landed all the same; the next one finds out.
+            Err(Failure::Stale(_)) => Ok(self.try_once().await?),
+            attempt => Ok(attempt?),
+        }
+    }
+
+    /// A grant, once the replicas have it that are asked for. Without them it is given back at once: nothing else
+    /// would be told of it.
+    async fn confirmed(&mut self, replicas: &Replicas, grant: Grant) -> Result<Attempt> {
+        let ttl = self
+            .attempt
+            .as_ref()
+            .map_or(grant.ttl, |trying| trying.tries.ttl());
+        let confirmed = replicas.confirm(&self.name, self.owner, ttl, grant).await;
+        if confirmed.is_err() {
+            // It may be asked for once more by the same owner, who is released for good when it gives up.
+            self.end(Duration::ZERO, Duration::ZERO).await?;
+        }
+        confirmed.map(Attempt::Granted)
+    }
+
+    /// Ends the attempt or the hold.
+    async fn end(&self, keep: Duration, tombstone: Duration) -> Result<Release> {
+        let args = [
+            self.owner.to_hex(),
+            millis(keep).to_string(),
+            millis(tombstone).to_string(),
+            u8::from(self.shared.always_hand_over).to_string(),
+            self.token
+                .map_or_else(String::new, |token| token.to_string()),
+        ];
+        let args = args.each_ref().map(String::as_str);
+        let [lock, counter, queue, waiters, tombstone] = keys(&self.name, self.owner);
+        let broken = Keys::broken(&self.name);
+        let keys = [&lock, &counter, &queue, &waiters, &tombstone, &broken].map(String::as_str);
+        let grants = &self.shared.grants;
+        match grants.call(&RELEASE, &keys, &args).await {
+            Err(Failure::Stale(error)) => {
+                let again = outcome(grants.call(&RELEASE, &keys, &args).await?)?;
+                // If it isn't there any more, the first may be what freed it.
+                (again == Release::Freed).then_some(again).ok_or(error)
+            }
+            answer => outcome(answer?),
+        }
     }
 
     /// A hand-over that has arrived and can still be used.
@@ -140,27 +191,13 @@ impl RedisContender {
             .handed(token, number, alive)
             .map(Attempt::Granted)
     }
-}
 
-/// Fields of a script's answer.
-pub(crate) fn fields(value: Value) -> Result<Vec<Field>> {
-    let Value::Array(values) = value else {
-        return Err(reply::unexpected(&Some(Field::Text(format!("{value:?}")))));
-    };
-    values
-        .into_iter()
-        .map(|value| {
-            Ok(match value {
-                Value::Int(number) => Field::Int(number),
-                Value::BulkString(bytes) => {
-                    Field::Text(String::from_utf8_lossy(&bytes).into_owned())
-                }
-                Value::SimpleString(text) => Field::Text(text),
-                Value::Nil => Field::Nil,
-                other => return Err(reply::unexpected(&Some(Field::Text(format!("{other:?}"))))),
-            })
-        })
-        .collect()
+    fn noted(&mut self, attempt: Attempt) -> Attempt {
+        if let Attempt::Granted(grant) = &attempt {
+            self.token = Some(grant.token);
+        }
+        attempt
+    }
 }
 
 /// What the scripts take that end or begin an attempt: the lock's four keys and the owner's tombstone.
@@ -180,21 +217,20 @@ fn outcome(answer: Value) -> Result<Release> {
         Value::BulkString(text) if text == b"freed" => Ok(Release::Freed),
         Value::BulkString(text) if text == b"expired" => Ok(Release::Expired),
         Value::BulkString(text) if text == b"another" => Ok(Release::Another),
-        other => Err(reply::unexpected(&Some(Field::Text(format!("{other:?}"))))),
+        other => Err(reply::unexpected(&other)),
     }
 }
 
 #[async_trait]
 impl Contender for RedisContender {
     async fn try_acquire(&mut self) -> Result<Attempt> {
-        if let Some(granted) = self.handed() {
-            return Ok(granted);
-        }
-        match self.try_once().await {
-            // The try may have landed all the same; the next one finds out.
-            Err(Failure::Stale(_)) => Ok(self.try_once().await?),
-            attempt => Ok(attempt?),
-        }
+        let attempt = self.attempt().await?;
+        let shared = self.shared.clone();
+        let attempt = match (&shared.replicas, attempt) {
+            (Some(replicas), Attempt::Granted(grant)) => self.confirmed(replicas, grant).await?,
+            (_, attempt) => attempt,
+        };
+        Ok(self.noted(attempt))
     }
 
     fn poll_changed(&mut self, context: &mut Context<'_>) -> Poll<()> {
@@ -214,28 +250,17 @@ impl Contender for RedisContender {
         }
         // Held: what the tries needed is of no use any more.
         self.attempt = None;
-        self.shared.renewer.renew(&self.name, self.owner, ttl).await
+        let renewer = &self.shared.renewer;
+        match renewer.renew(&self.name, self.owner, ttl).await? {
+            Renewal::Lost(_) if renewer.was_broken(&self.name, self.owner).await => {
+                Ok(Renewal::Lost(LossReason::Broken))
+            }
+            renewal => Ok(renewal),
+        }
     }
 
     async fn release(&mut self, keep: Duration) -> Result<Release> {
-        let args = [
-            self.owner.to_hex(),
-            millis(keep).to_string(),
-            millis(self.tombstone).to_string(),
-            u8::from(self.shared.always_hand_over).to_string(),
-        ];
-        let args = args.each_ref().map(String::as_str);
-        let keys = keys(&self.name, self.owner);
-        let keys = keys.each_ref().map(String::as_str);
-        let grants = &self.shared.grants;
-        match grants.call(&RELEASE, &keys, &args).await {
-            Err(Failure::Stale(error)) => {
-                let again = outcome(grants.call(&RELEASE, &keys, &args).await?)?;
-                // If it isn't there any more, the first may be what freed it.
-                (again == Release::Freed).then_some(again).ok_or(error)
-            }
-            answer => outcome(answer?),
-        }
+        self.end(keep, self.tombstone).await
     }
 }
 
@@ -244,7 +269,7 @@ impl fmt::Debug for RedisContender {
         f.debug_struct("RedisContender")
             .field("name", &self.name)
             .field("owner", &self.owner)
-            .field("ttl", &self.ttl)
+            .field("token", &self.token)
             .finish_non_exhaustive()
     }
 }

@@ -38,6 +38,36 @@ pub(crate) fn connecting(error: RedisError) -> Error {
     answered(&error)
 }
 
+/// An error of a sentinel, which only answers questions.
+pub(crate) fn asking_sentinel(error: RedisError) -> Error {
+    let error = connecting(error);
+    let what = if error.kind() == ErrorKind::Unauthorized {
+        "a sentinel refuses its user or password, or the right to SENTINEL MASTER; ?sentinel-user=… and \
+         ?sentinel-password-file=… are for the sentinels"
+    } else {
+        "a sentinel can't be asked for the master"
+    };
+    Error::new(error.kind(), what).because(error)
+}
+
+/// An error of a node that is asked for the map of slots.
+pub(crate) fn asking_cluster(error: RedisError) -> Error {
+    if text(&error).contains("cluster support disabled") {
+        return Error::new(
+            ErrorKind::Invalid,
+            "the server is no node of a cluster; write redis:// for redis+cluster://",
+        );
+    }
+    connecting(error)
+}
+
+/// Whether a replica refused to write. Older servers tell it of a script in the text alone.
+pub(crate) fn is_read_only(error: &RedisError) -> bool {
+    error.kind() == Kind::Server(ServerErrorKind::ReadOnly)
+        || error.kind() == Kind::Server(ServerErrorKind::ResponseError)
+            && text(error).contains("READONLY")
+}
+
 /// Whether it was this side that ended a TLS handshake. The driver hands the cause on as text alone.
 fn certificate_refused(error: &RedisError) -> bool {
     error.is_io_error() && text(error).contains("invalid peer certificate")
@@ -68,13 +98,21 @@ fn answered(error: &RedisError) -> Error {
             ErrorKind::Unavailable,
             "the server is still loading its data",
         ),
-        Kind::Server(ServerErrorKind::ReadOnly) => (
+        _ if is_read_only(error) => (
             ErrorKind::Unavailable,
             "the server is a read-only replica; locks need the master",
         ),
         Kind::Server(ServerErrorKind::MasterDown | ServerErrorKind::ClusterDown) => {
             (ErrorKind::Unavailable, "the server has no master")
         }
+        Kind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => (
+            ErrorKind::Invalid,
+            "the server is a node of a cluster; write redis+cluster:// for redis://",
+        ),
+        Kind::Server(ServerErrorKind::TryAgain) => (
+            ErrorKind::Unavailable,
+            "the lock's keys are being moved to another node",
+        ),
         Kind::InvalidClientConfig => (
             ErrorKind::Invalid,
             "the connection's settings can't be right",

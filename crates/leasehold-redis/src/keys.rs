@@ -6,6 +6,8 @@
 
 use leasehold_core::{Name, Owner};
 
+use crate::slot;
+
 /// The keys of one lock, in the order the scripts take them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
@@ -24,15 +26,20 @@ impl Keys {
         let tagged = tagged(name.as_str());
         Self {
             lock: name.as_str().to_owned(),
-            counter: format!("{COUNTER}{tagged}"),
-            queue: format!("{FAMILY}q:{tagged}"),
-            waiters: format!("{FAMILY}w:{tagged}"),
+            counter: [COUNTER, &tagged].concat(),
+            queue: [FAMILY, "q:", &tagged].concat(),
+            waiters: [FAMILY, "w:", &tagged].concat(),
         }
     }
 
     /// The key that says that this owner has been released.
     pub(crate) fn tombstone(name: &Name, owner: Owner) -> String {
-        format!("{FAMILY}x:{}:{}", tagged(name.as_str()), owner.to_hex())
+        [FAMILY, "x:", &tagged(name.as_str()), ":", &owner.to_hex()].concat()
+    }
+
+    /// The key that holds the owner whose hold was broken last.
+    pub(crate) fn broken(name: &Name) -> String {
+        [FAMILY, "b:", &tagged(name.as_str())].concat()
     }
 }
 
@@ -51,16 +58,16 @@ pub(crate) fn lock_of(counter: &str) -> Option<&str> {
     }
 }
 
-/// The name behind its own hash tag: `{name}`, or `{tag}:name` where the name has braces.
+/// The name behind a hash tag of its slot: `{name}`; `{tag}:name` where only a part of the name is hashed; and the
+/// slot's number-tag in its place where the name can't stand in braces, as `a}b` can't.
 fn tagged(name: &str) -> String {
-    if !name.contains(['{', '}']) {
-        return format!("{{{name}}}");
+    if !name.contains('}') {
+        return ["{", name, "}"].concat();
     }
-    let tag = name
-        .split_once('{')
-        .and_then(|(_, rest)| rest.split_once('}'))
-        .map_or("", |(tag, _)| tag);
-    format!("{{{tag}}}:{name}")
+    match slot::own_tag(name) {
+        Some(tag) => ["{", tag, "}:", name].concat(),
+        None => format!("{{{}}}:{name}", slot::tag(slot::of(name))),
+    }
 }
 
 #[cfg(test)]
@@ -82,6 +89,32 @@ mod tests {
         ] {
             let keys = Keys::of(&Name::new(name).unwrap());
             assert_eq!(lock_of(&keys.counter), Some(name), "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn all_keys_of_a_lock_are_in_one_slot_whatever_braces_it_has() {
+        let parts = ["a", "{", "}", "{}", "{b}", ":", "/c"];
+        let mut names = vec![String::new()];
+        for _ in 0..4 {
+            let longer = |name: &String| parts.map(|part| format!("{name}{part}"));
+            names = names.iter().flat_map(longer).collect();
+            for name in &names {
+                let Ok(name) = Name::new(name) else { continue };
+                let keys = Keys::of(&name);
+                let owner = Owner::random().unwrap();
+                let siblings = [
+                    keys.counter.clone(),
+                    keys.queue.clone(),
+                    keys.waiters.clone(),
+                    Keys::tombstone(&name, owner),
+                    Keys::broken(&name),
+                ];
+                for sibling in siblings {
+                    assert_eq!(slot::of(&sibling), slot::of(&keys.lock), "{sibling}");
+                }
+                assert_eq!(lock_of(&keys.counter), Some(name.as_str()), "{keys:?}");
+            }
         }
     }
 

@@ -1,20 +1,96 @@
 //! A connection that is made anew when it broke.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::Result;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisError, Value};
+use leasehold_core::{Error, ErrorKind, Result};
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{AsyncConnectionConfig, Client, RedisError, Value, cmd};
 
 use crate::config::CONNECT;
+use crate::dial::Node;
 use crate::error;
 use crate::script::{self, Code};
+use crate::sentinel::Sentinels;
+
+/// Which server a connection goes to.
+#[derive(Clone, Debug)]
+pub(crate) enum Server {
+    /// This one.
+    At(Arc<Client>),
+    /// Whichever is the master.
+    Master(Arc<Sentinels>),
+}
+
+impl Server {
+    /// Changes when a connection that was made before goes to the wrong server.
+    fn era(&self) -> u64 {
+        match self {
+            Self::At(_) => 0,
+            Self::Master(sentinels) => sentinels.era(),
+        }
+    }
+
+    async fn connect(
+        &self,
+        config: &AsyncConnectionConfig,
+    ) -> Result<(MultiplexedConnection, u64)> {
+        let sentinels = match self {
+            Self::At(client) => {
+                let made = client.get_multiplexed_async_connection_with_config(config);
+                return Ok((made.await.map_err(error::connecting)?, 0));
+            }
+            Self::Master(sentinels) => sentinels,
+        };
+        let (node, client, era) = sentinels.master().await?;
+        let made = client.get_multiplexed_async_connection_with_config(config);
+        let mut connection = made.await.map_err(|error| {
+            sentinels.doubt();
+            error::connecting(error)
+        })?;
+        // In the middle of a failover the sentinels may name a server that is none yet, or none any more.
+        let role = cmd("ROLE").query_async(&mut connection).await;
+        let role: Value = role.map_err(error::connecting)?;
+        let is_master = matches!(&role, Value::Array(parts)
+            if matches!(parts.first(), Some(Value::BulkString(role)) if role == b"master"));
+        if is_master {
+            return Ok((connection, era));
+        }
+        sentinels.doubt();
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "the sentinels name {node} as the master, and it is a replica; a failover may be under way"
+            ),
+        ))
+    }
+
+    /// A connection for messages.
+    pub(crate) async fn messages(&self) -> Result<(PubSub, u64)> {
+        let (client, era) = match self {
+            Self::At(client) => (client.clone(), 0),
+            Self::Master(sentinels) => {
+                let (_, client, era) = sentinels.master().await?;
+                (Arc::new(client), era)
+            }
+        };
+        let made = client.get_async_pubsub().await.map_err(error::connecting)?;
+        Ok((made, era))
+    }
+
+    /// Waits until another server is the right one.
+    pub(crate) async fn replaced(&self, era: u64) {
+        match self {
+            Self::At(_) => std::future::pending().await,
+            Self::Master(sentinels) => sentinels.after(era).await,
+        }
+    }
+}
 
 /// One multiplexed connection; its driver runs on the runtime of whoever connected it.
 pub(crate) struct Link {
-    client: Client,
+    server: Server,
     patience: Duration,
     current: Mutex<Option<Connection>>,
     /// Held while one connects: thousands of waiters that are cut off together need one connection.
@@ -23,9 +99,9 @@ pub(crate) struct Link {
 
 impl Link {
     /// A link that waits `patience` for each answer; connects on first use.
-    pub(crate) fn new(client: Client, patience: Duration) -> Self {
+    pub(crate) fn new(server: Server, patience: Duration) -> Self {
         Self {
-            client,
+            server,
             patience,
             current: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(()),
@@ -45,13 +121,31 @@ impl Link {
             .map_err(|error| self.failed(&connection, error))
     }
 
-    /// As [`call`](Self::call), for a script that may as well run twice: once more where the connection had gone
-    /// stale.
-    pub(crate) async fn ask(&self, script: &Code, keys: &[&str], args: &[&str]) -> Result<Value> {
-        match self.call(script, keys, args).await {
-            Err(Failure::Stale(_)) => Ok(self.call(script, keys, args).await?),
-            answer => Ok(answer?),
-        }
+    /// As [`call`](Self::call), at a node that doesn't have the slot yet and serves it to those it was named to.
+    pub(crate) async fn call_asking(
+        &self,
+        script: &Code,
+        keys: &[&str],
+        args: &[&str],
+    ) -> Result<Value, Failure> {
+        let mut connection = self.connection().await.map_err(Failure::Unsent)?;
+        script::call_asking(&mut connection.inner, script, keys, args)
+            .await
+            .map_err(|error| self.failed(&connection, error))
+    }
+
+    /// As [`call`](Self::call), with a command right behind it on the same connection; answers both.
+    pub(crate) async fn call_and_then(
+        &self,
+        script: &Code,
+        keys: &[&str],
+        args: &[&str],
+        then: &redis::Cmd,
+    ) -> Result<(Value, Value), Failure> {
+        let mut connection = self.connection().await.map_err(Failure::Unsent)?;
+        script::call_and_then(&mut connection.inner, script, keys, args, then)
+            .await
+            .map_err(|error| self.failed(&connection, error))
     }
 
     /// Sends a plain command that only reads; once more where the connection had gone stale.
@@ -77,8 +171,9 @@ impl Link {
 
     fn failed(&self, connection: &Connection, error: RedisError) -> Failure {
         let broke = error.is_io_error() || error.is_connection_dropped();
-        // A server that answered is fine; else the next request gets a connection of its own.
-        if broke || error.is_timeout() {
+        // A server that answered is fine, unless it is a master no more; else the next request gets a connection of
+        // its own.
+        if broke || error.is_timeout() || error::is_read_only(&error) {
             let mut current = self.lock();
             if current
                 .as_ref()
@@ -86,6 +181,9 @@ impl Link {
             {
                 *current = None;
             }
+        }
+        if let Some(way) = Way::of(&error) {
+            return Failure::Elsewhere(way, error::sent(error));
         }
         let stale = broke && !error.is_timeout() && !connection.fresh;
         let error = error::sent(error);
@@ -96,26 +194,33 @@ impl Link {
         }
     }
 
+    /// The connection there is, unless it goes to a server that was replaced.
+    fn current(&self) -> Option<Connection> {
+        let mut current = self.lock();
+        let era = self.server.era();
+        if current.as_ref().is_some_and(|current| current.era != era) {
+            *current = None;
+        }
+        current.clone()
+    }
+
     async fn connection(&self) -> Result<Connection> {
-        if let Some(current) = self.lock().clone() {
+        if let Some(current) = self.current() {
             return Ok(current);
         }
         let _connecting = self.connecting.lock().await;
-        if let Some(current) = self.lock().clone() {
+        if let Some(current) = self.current() {
             return Ok(current);
         }
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT))
             .set_response_timeout(Some(self.patience));
-        let inner = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(error::connecting)?;
+        let (inner, era) = self.server.connect(&config).await?;
         static GENERATION: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let connection = Connection {
             inner,
             generation: GENERATION.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            era,
             fresh: true,
         };
         *self.lock() = Some(Connection {
@@ -134,6 +239,8 @@ impl Link {
 struct Connection {
     inner: MultiplexedConnection,
     generation: u64,
+    /// The server's when it was made.
+    era: u64,
     /// Made for the request that has it; any other may have broken while nobody looked.
     fresh: bool,
 }
@@ -150,28 +257,63 @@ impl fmt::Debug for Link {
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Nothing was sent.
-    Unsent(leasehold_core::Error),
+    Unsent(Error),
     /// It was sent.
-    Sent(leasehold_core::Error),
+    Sent(Error),
     /// It may have been sent, on a connection from before that turned out to be broken: worth a new one at once.
-    Stale(leasehold_core::Error),
+    Stale(Error),
+    /// It had no effect at this node of a cluster.
+    Elsewhere(Way, Error),
+}
+
+/// Where a node of a cluster sends a request that isn't for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// This node has the slot. It has no host where the node doesn't know its own.
+    Moved(Node),
+    /// This node is getting the slot, and has these keys already.
+    Ask(Node),
+    /// Some of the keys are here and some there.
+    Again,
+    /// Nobody has the slot now.
+    Down,
+}
+
+impl Way {
+    pub(crate) fn of(error: &RedisError) -> Option<Self> {
+        use redis::ServerErrorKind as Kind;
+        let redis::ErrorKind::Server(kind) = error.kind() else {
+            return None;
+        };
+        let node = || Node::parse(error.redirect_node()?.0, crate::dial::PORT).ok();
+        match kind {
+            Kind::Moved => node().map(Self::Moved),
+            Kind::Ask => node().map(Self::Ask),
+            Kind::TryAgain => Some(Self::Again),
+            Kind::ClusterDown | Kind::MasterDown => Some(Self::Down),
+            _ => None,
+        }
+    }
 }
 
 impl Failure {
     /// Whether the request may still take effect.
     pub(crate) fn may_land(&self) -> bool {
         match self {
-            Self::Unsent(_) => false,
-            Self::Sent(error) => error.kind() == leasehold_core::ErrorKind::Ambiguous,
+            Self::Unsent(_) | Self::Elsewhere(..) => false,
+            Self::Sent(error) => error.kind() == ErrorKind::Ambiguous,
             Self::Stale(_) => true,
         }
     }
 }
 
-impl From<Failure> for leasehold_core::Error {
+impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Unsent(error) | Failure::Sent(error) | Failure::Stale(error) => error,
+            Failure::Unsent(error)
+            | Failure::Sent(error)
+            | Failure::Stale(error)
+            | Failure::Elsewhere(_, error) => error,
         }
     }
 }

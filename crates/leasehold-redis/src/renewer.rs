@@ -14,8 +14,9 @@ use redis::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::keys::Keys;
-use crate::link::Link;
+use crate::link::{Failure, Way};
 use crate::script::RENEW;
+use crate::servers::Servers;
 
 /// The most holds in one request: the server does nothing else meanwhile.
 const BATCH: usize = 200;
@@ -33,14 +34,21 @@ struct Renew {
 #[derive(Clone, Debug)]
 pub(crate) struct Renewer {
     queue: mpsc::UnboundedSender<Renew>,
+    servers: Arc<Servers>,
 }
 
 impl Renewer {
     /// Starts on the keeper's thread; ends with the last of its clones.
-    pub(crate) fn start(link: Arc<Link>) -> Result<Self> {
+    pub(crate) fn start(servers: Arc<Servers>) -> Result<Self> {
         let (queue, arrivals) = mpsc::unbounded_channel();
-        background::spawn(run(link, arrivals))?;
-        Ok(Self { queue })
+        background::spawn(run(servers.clone(), arrivals))?;
+        Ok(Self { queue, servers })
+    }
+
+    /// Whether it was an operator who took this hold away, as far as the store can say.
+    pub(crate) async fn was_broken(&self, name: &Name, owner: Owner) -> bool {
+        let answer = self.servers.get(&Keys::broken(name)).await;
+        matches!(answer, Ok(Value::BulkString(broken)) if broken == owner.to_hex().as_bytes())
     }
 
     pub(crate) async fn renew(&self, name: &Name, owner: Owner, ttl: Duration) -> Result<Renewal> {
@@ -58,7 +66,7 @@ impl Renewer {
     }
 }
 
-async fn run(link: Arc<Link>, mut arrivals: mpsc::UnboundedReceiver<Renew>) {
+async fn run(servers: Arc<Servers>, mut arrivals: mpsc::UnboundedReceiver<Renew>) {
     let mut batch = Vec::new();
     while arrivals.recv_many(&mut batch, BATCH).await > 0 {
         // The keeper starts the renewals that are due in one go: let it finish, and take them all.
@@ -70,28 +78,48 @@ async fn run(link: Arc<Link>, mut arrivals: mpsc::UnboundedReceiver<Renew>) {
             }
         }
         // A batch that hangs must not hold the next one up.
-        tokio::spawn(send(link.clone(), std::mem::take(&mut batch)));
+        for part in servers.apart(std::mem::take(&mut batch), |renew| renew.name.as_str()) {
+            tokio::spawn(send(servers.clone(), part));
+        }
     }
 }
 
-async fn send(link: Arc<Link>, batch: Vec<Renew>) {
+async fn send(servers: Arc<Servers>, batch: Vec<Renew>) {
+    let answers = ask(&servers, &batch).await;
+    if !matches!(answers, Err(Failure::Elsewhere(Way::Again, _))) || batch.len() == 1 {
+        return settle(batch, answers);
+    }
+    // They were renewed together and are at two nodes now: each is asked for alone.
+    for renew in batch {
+        let servers = servers.clone();
+        tokio::spawn(async move {
+            let alone = vec![renew];
+            let answers = ask(&servers, &alone).await;
+            settle(alone, answers);
+        });
+    }
+}
+
+async fn ask(servers: &Servers, batch: &[Renew]) -> Result<Vec<Value>, Failure> {
     let mut keys = Vec::with_capacity(batch.len() * 2);
     let mut args = Vec::with_capacity(batch.len() * 2);
-    for renew in &batch {
+    for renew in batch {
         let Keys { lock, counter, .. } = Keys::of(&renew.name);
         keys.extend([lock, counter]);
         args.extend([renew.owner.to_hex(), millis(renew.ttl).to_string()]);
     }
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let answers = match link.ask(&RENEW, &keys, &args).await {
-        Ok(Value::Array(answers)) if answers.len() == batch.len() => Ok(answers),
-        Ok(other) => Err((
+    match servers.ask_together(&RENEW, &keys, &args).await? {
+        Value::Array(answers) if answers.len() == batch.len() => Ok(answers),
+        other => Err(Failure::Sent(Error::new(
             ErrorKind::Bug,
             format!("the renewal script answered {other:?}"),
-        )),
-        Err(error) => Err((error.kind(), error.to_string())),
-    };
+        ))),
+    }
+}
+
+fn settle(batch: Vec<Renew>, answers: Result<Vec<Value>, Failure>) {
     match answers {
         Ok(answers) => {
             for (renew, answer) in batch.into_iter().zip(answers) {
@@ -100,9 +128,12 @@ async fn send(link: Arc<Link>, batch: Vec<Renew>) {
                 let _ = renew.answer.send(Ok(renewal));
             }
         }
-        Err((kind, text)) => {
+        Err(failure) => {
+            let error = Error::from(failure);
             for renew in batch {
-                let _ = renew.answer.send(Err(Error::new(kind, text.clone())));
+                let _ = renew
+                    .answer
+                    .send(Err(Error::new(error.kind(), error.to_string())));
             }
         }
     }
@@ -113,7 +144,6 @@ pub(crate) fn renewal(answer: &Value, since: Moment, ttl: Duration) -> Renewal {
     match answer {
         Value::Int(1) => Renewal::Renewed { since, ttl },
         Value::Int(2) => Renewal::Lost(LossReason::Stolen),
-        Value::Int(3) => Renewal::Lost(LossReason::Broken),
         _ => Renewal::Lost(LossReason::Expired),
     }
 }

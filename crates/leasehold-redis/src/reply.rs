@@ -1,24 +1,15 @@
 //! What the scripts answer and the channel tells, read strictly.
 
+use std::fmt::Debug;
 use std::time::{Duration, UNIX_EPOCH};
 
 use leasehold_core::{Error, ErrorKind, Holder, Identity, Result, Token};
-
-/// One field of a script's answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Field {
-    Int(i64),
-    Text(String),
-    Nil,
-}
+use redis::Value;
 
 /// What a try was answered.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TryReply {
-    Granted {
-        token: Token,
-        ttl: Duration,
-    },
+    Granted(Token),
     Busy {
         holder: Holder,
         ours: bool,
@@ -72,27 +63,34 @@ impl Message {
 }
 
 /// Walks over the fields of an answer.
-pub(crate) struct Fields(std::vec::IntoIter<Field>);
+pub(crate) struct Fields(std::vec::IntoIter<Value>);
 
 impl Fields {
-    pub(crate) fn new(fields: Vec<Field>) -> Self {
-        Self(fields.into_iter())
-    }
-
-    pub(crate) fn text(&mut self) -> Result<String> {
-        match self.0.next() {
-            Some(Field::Text(text)) => Ok(text),
-            Some(Field::Int(number)) => Ok(number.to_string()),
+    pub(crate) fn of(answer: Value) -> Result<Self> {
+        match answer {
+            Value::Array(fields) => Ok(Self(fields.into_iter())),
             other => Err(unexpected(&other)),
         }
     }
 
+    fn next(&mut self) -> Result<Value> {
+        self.0
+            .next()
+            .ok_or_else(|| unexpected(&"fewer fields than there are"))
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String> {
+        text(self.next()?)
+    }
+
+    /// The texts that are left.
+    pub(crate) fn texts(self) -> Result<Vec<String>> {
+        self.0.map(text).collect()
+    }
+
     pub(crate) fn int(&mut self) -> Result<i64> {
-        match self.0.next() {
-            Some(Field::Int(number)) => Ok(number),
-            Some(Field::Text(text)) => text
-                .parse()
-                .map_err(|_| unexpected(&Some(Field::Text(text.clone())))),
+        match self.next()? {
+            Value::Int(number) => Ok(number),
             other => Err(unexpected(&other)),
         }
     }
@@ -112,11 +110,13 @@ impl Fields {
     }
 }
 
-impl Iterator for Fields {
-    type Item = Field;
-
-    fn next(&mut self) -> Option<Field> {
-        self.0.next()
+fn text(field: Value) -> Result<String> {
+    match field {
+        Value::BulkString(bytes) => {
+            String::from_utf8(bytes).map_err(|error| unexpected(&error.as_bytes()))
+        }
+        Value::SimpleString(text) => Ok(text),
+        other => Err(unexpected(&other)),
     }
 }
 
@@ -131,18 +131,12 @@ fn millis(pttl: i64) -> Option<Duration> {
 }
 
 /// Reads the answer to a try.
-pub(crate) fn try_reply(fields: Vec<Field>) -> Result<TryReply> {
-    let mut fields = Fields::new(fields);
+pub(crate) fn try_reply(answer: Value) -> Result<TryReply> {
+    if let Value::BulkString(token) = answer {
+        return Ok(TryReply::Granted(text(Value::BulkString(token))?.parse()?));
+    }
+    let mut fields = Fields::of(answer)?;
     match fields.text()?.as_str() {
-        "granted" => {
-            let token = fields.text()?.parse()?;
-            let _number = fields.text()?;
-            let ttl = u64::try_from(fields.int()?).unwrap_or(0);
-            Ok(TryReply::Granted {
-                token,
-                ttl: Duration::from_millis(ttl),
-            })
-        }
         "busy" => {
             let ours = fields.int()? == 1;
             let place = u32::try_from(fields.int()?).unwrap_or(u32::MAX);
@@ -154,7 +148,7 @@ pub(crate) fn try_reply(fields: Vec<Field>) -> Result<TryReply> {
         }
         "type" => Err(not_a_lock(&fields.text()?)),
         "gone" => Ok(TryReply::Gone),
-        other => Err(unexpected(&Some(Field::Text(other.to_owned())))),
+        other => Err(unexpected(&other)),
     }
 }
 
@@ -168,10 +162,10 @@ pub(crate) fn not_a_lock(kind: &str) -> Error {
     )
 }
 
-pub(crate) fn unexpected(field: &Option<Field>) -> Error {
+pub(crate) fn unexpected(found: &dyn Debug) -> Error {
     Error::new(
         ErrorKind::Bug,
-        format!("the script answered {field:?} where something else was due"),
+        format!("the script answered {found:?} where something else was due"),
     )
 }
 

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, ErrorKind, RedisResult, Script, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value};
 
 /// A script with its hash.
 pub(crate) struct Code {
@@ -46,7 +46,13 @@ script!(
     "break.lua"
 );
 script!(RENEW, "Renews many holds.", "renew.lua");
-script!(INSPECT, "Who holds and who waits.", "inspect.lua");
+script!(
+    INSPECT,
+    "Who holds and who waits.",
+    "common.lua",
+    "queue.lua",
+    "inspect.lua"
+);
 
 /// Calls a script. `EVALSHA` first; `EVAL` where the server doesn't have it, which also loads it. Needs no
 /// right to `SCRIPT LOAD`.
@@ -56,23 +62,90 @@ pub(crate) async fn call(
     keys: &[&str],
     args: &[&str],
 ) -> RedisResult<Value> {
-    let command = |verb: &str, code: &str| {
-        let mut command = Cmd::new();
-        command
-            .arg(verb)
-            .arg(code)
-            .arg(keys.len())
-            .arg(keys)
-            .arg(args);
-        command
-    };
-    match command("EVALSHA", &script.hash)
-        .query_async(connection)
-        .await
-    {
-        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            command("EVAL", script.text).query_async(connection).await
+    match script.by_hash(keys, args).query_async(connection).await {
+        Err(error) if is_unknown(&error) => script.whole(keys, args).query_async(connection).await,
+        answer => answer,
+    }
+}
+
+/// As [`call`], each time with `ASKING` right before it.
+pub(crate) async fn call_asking(
+    connection: &mut (impl ConnectionLike + Send),
+    script: &Code,
+    keys: &[&str],
+    args: &[&str],
+) -> RedisResult<Value> {
+    let asking = Cmd::new().arg("ASKING").to_owned();
+    match both(connection, &asking, &script.by_hash(keys, args)).await {
+        Err(error) if is_unknown(&error) => {
+            both(connection, &asking, &script.whole(keys, args)).await
         }
         answer => answer,
     }
+    .map(|(_, answer)| answer)
+}
+
+/// As [`call`], each time with a command right behind it.
+pub(crate) async fn call_and_then(
+    connection: &mut (impl ConnectionLike + Send),
+    script: &Code,
+    keys: &[&str],
+    args: &[&str],
+    then: &Cmd,
+) -> RedisResult<(Value, Value)> {
+    match both(connection, &script.by_hash(keys, args), then).await {
+        Err(error) if is_unknown(&error) => both(connection, &script.whole(keys, args), then).await,
+        answer => answer,
+    }
+}
+
+/// Sends two commands with nothing between them; the error is that of the first that has one.
+async fn both(
+    connection: &mut (impl ConnectionLike + Send),
+    first: &Cmd,
+    second: &Cmd,
+) -> RedisResult<(Value, Value)> {
+    let mut pipeline = Pipeline::new();
+    pipeline.add_command(first.clone());
+    pipeline.add_command(second.clone());
+    pipeline.ignore_errors();
+    let (first, second): (Value, Value) = pipeline.query_async(connection).await?;
+    Ok((known(first)?, known(second)?))
+}
+
+fn known(answer: Value) -> RedisResult<Value> {
+    match answer {
+        Value::ServerError(error) => Err(error.into()),
+        answer => Ok(answer),
+    }
+}
+
+fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+impl Code {
+    fn by_hash(&self, keys: &[&str], args: &[&str]) -> Cmd {
+        command("EVALSHA", &self.hash, keys, args)
+    }
+
+    fn whole(&self, keys: &[&str], args: &[&str]) -> Cmd {
+        command("EVAL", self.text, keys, args)
+    }
+}
+
+fn command(verb: &str, code: &str, keys: &[&str], args: &[&str]) -> Cmd {
+    let texts = [verb, code]
+        .into_iter()
+        .chain(keys.iter().chain(args).copied());
+    let bytes: usize = texts.map(str::len).sum();
+    // Grown piece by piece it would be copied again and again.
+    let mut command = Cmd::with_capacity(3 + keys.len() + args.len(), bytes + 4);
+    command
+        .arg(verb)
+        .arg(code)
+        .arg(keys.len())
+        .arg(keys)
+        .arg(args);
+    command
 }

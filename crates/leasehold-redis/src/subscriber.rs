@@ -1,31 +1,61 @@
-//! The process's one subscription: who is told what, and that the connection was away.
+//! The process's subscription: where it hears what it is told.
 //!
 //! It runs on the keeper's thread, so that a caller that blocks its runtime still hears. A message that is
 //! missed costs a wait, never safety: every waiter tries again by itself before its time is over.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use leasehold_core::{Error, ErrorKind, Result, background};
-use redis::Client;
 use redis::aio::PubSub;
 use tokio::sync::{oneshot, watch};
 
 use crate::config::CONNECT;
 use crate::error;
-use crate::reply::Message;
+use crate::link::Server;
+use crate::mailbox::{Boxes, Registration, lock};
+use crate::shards::Shards;
 
 /// The pause before subscribing again.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// The longest.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// Where this process hears what it is told.
+#[derive(Debug)]
+pub(crate) enum Subscriber {
+    /// At the one server.
+    One(Subscription),
+    /// At the masters of a cluster.
+    Many(Shards),
+}
+
+impl Subscriber {
+    /// A box for messages to this owner; gone when the returned registration is dropped.
+    pub(crate) fn register(&self, owner: String) -> Registration {
+        match self {
+            Self::One(subscription) => subscription.shared.boxes.register(owner),
+            Self::Many(shards) => shards.register(owner),
+        }
+    }
+
+    /// Waits until messages about this lock are heard, for a waiter that nobody can tell would be passed over.
+    /// Answers the channel they come on.
+    pub(crate) async fn ready(&self, lock: &str) -> Result<Arc<str>> {
+        match self {
+            Self::One(subscription) => {
+                subscription.ready().await?;
+                Ok(subscription.shared.channel.clone())
+            }
+            Self::Many(shards) => Box::pin(shards.ready(lock)).await,
+        }
+    }
+}
+
 /// The subscription; it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Subscriber {
+pub(crate) struct Subscription {
     shared: Arc<Shared>,
     /// Kept while the subscription runs; dropping it ends it.
     running: Mutex<Option<oneshot::Sender<()>>>,
@@ -33,9 +63,9 @@ pub(crate) struct Subscriber {
 
 #[derive(Debug)]
 struct Shared {
-    client: Client,
-    channel: String,
-    boxes: Arc<Mutex<HashMap<String, Arc<Mailbox>>>>,
+    server: Server,
+    channel: Arc<str>,
+    boxes: Boxes,
     state: watch::Sender<State>,
 }
 
@@ -47,90 +77,21 @@ enum State {
     Failed(ErrorKind, String),
 }
 
-/// What one waiter or holder was told.
-#[derive(Debug, Default)]
-pub(crate) struct Mailbox(Mutex<Mail>);
-
-#[derive(Debug, Default)]
-struct Mail {
-    handed: Option<Message>,
-    changed: bool,
-    waker: Option<Waker>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Mailbox {
-    /// A hand-over that has arrived.
-    pub(crate) fn take_handed(&self) -> Option<Message> {
-        let mut mail = lock(&self.0);
-        let handed = mail.handed.take();
-        // With it the waiter knows all there was to know.
-        mail.changed &= handed.is_none();
-        handed
-    }
-
-    /// A request goes out: what was told before it is answered by it. Also a hand-over: a hold that came by a
-    /// try's answer would be told of it for ever.
-    pub(crate) fn clear(&self) {
-        let mut mail = lock(&self.0);
-        mail.changed = false;
-        mail.handed = None;
-    }
-
-    pub(crate) fn poll_changed(&self, context: &mut Context<'_>) -> Poll<()> {
-        let mut mail = lock(&self.0);
-        if mail.changed || mail.handed.is_some() {
-            return Poll::Ready(());
-        }
-        mail.waker = Some(context.waker().clone());
-        Poll::Pending
-    }
-
-    pub(crate) fn put(&self, message: Option<Message>) {
-        let mut mail = lock(&self.0);
-        mail.changed = true;
-        if let Some(message @ Message::Granted { .. }) = message {
-            mail.handed = Some(message);
-        }
-        if let Some(waker) = mail.waker.take() {
-            waker.wake();
-        }
-    }
-}
-
-impl Subscriber {
-    pub(crate) fn new(client: Client, channel: String) -> Self {
+impl Subscription {
+    pub(crate) fn new(server: Server, channel: Arc<str>) -> Self {
         Self {
             shared: Arc::new(Shared {
-                client,
+                server,
                 channel,
-                boxes: Arc::default(),
+                boxes: Boxes::default(),
                 state: watch::Sender::new(State::Connecting),
             }),
             running: Mutex::new(None),
         }
     }
 
-    pub(crate) fn channel(&self) -> &str {
-        &self.shared.channel
-    }
-
-    /// A box for messages to this owner; gone when the returned registration is dropped.
-    pub(crate) fn register(&self, owner: String) -> Registration {
-        let mailbox = Arc::new(Mailbox::default());
-        lock(&self.shared.boxes).insert(owner.clone(), mailbox.clone());
-        Registration {
-            boxes: self.shared.boxes.clone(),
-            owner,
-            mailbox,
-        }
-    }
-
-    /// Waits until the subscription stands: a waiter that nobody can tell would be passed over.
-    pub(crate) async fn ready(&self) -> Result<()> {
+    /// Waits until the subscription stands.
+    async fn ready(&self) -> Result<()> {
         let mut state = self.shared.state.subscribe();
         {
             let mut running = lock(&self.running);
@@ -177,7 +138,7 @@ impl Shared {
     /// One connection's life; says what ended it.
     async fn listen(&self) -> Error {
         // The driver would wait for ever for a server that takes the connection and says nothing.
-        let messages = match tokio::time::timeout(CONNECT, self.subscribed()).await {
+        let (messages, era) = match tokio::time::timeout(CONNECT, self.subscribed()).await {
             Ok(Ok(messages)) => messages,
             Ok(Err(error)) => return error,
             Err(_) => {
@@ -188,49 +149,29 @@ impl Shared {
             }
         };
         self.state.send_replace(State::On);
-        // What was published while nobody listened is lost: everyone looks for himself.
-        let everyone: Vec<Arc<Mailbox>> = lock(&self.boxes).values().cloned().collect();
-        for mailbox in everyone {
-            mailbox.put(None);
-        }
+        self.boxes.wake_everyone();
         let mut messages = messages.into_on_message();
-        while let Some(message) = messages.next().await {
-            let payload = message.get_payload::<String>().ok();
-            let Some(message) = payload.and_then(|payload| Message::parse(&payload)) else {
-                continue;
+        loop {
+            let message = tokio::select! {
+                message = messages.next() => message,
+                () = self.server.replaced(era) => {
+                    return Error::new(ErrorKind::Unavailable, "another server is the master now");
+                }
             };
-            let mailbox = lock(&self.boxes).get(message.owner()).cloned();
-            if let Some(mailbox) = mailbox {
-                mailbox.put(Some(message));
+            let Some(message) = message else { break };
+            if let Ok(payload) = message.get_payload::<String>() {
+                self.boxes.deliver(&payload);
             }
         }
         Error::new(ErrorKind::Unavailable, "the connection for messages broke")
     }
 
-    async fn subscribed(&self) -> Result<PubSub> {
-        let mut messages = self
-            .client
-            .get_async_pubsub()
-            .await
-            .map_err(error::connecting)?;
+    async fn subscribed(&self) -> Result<(PubSub, u64)> {
+        let (mut messages, era) = self.server.messages().await?;
         messages
-            .subscribe(&self.channel)
+            .subscribe(&*self.channel)
             .await
             .map_err(error::connecting)?;
-        Ok(messages)
-    }
-}
-
-/// An entry among those who are told; ends when dropped.
-#[derive(Debug)]
-pub(crate) struct Registration {
-    boxes: Arc<Mutex<HashMap<String, Arc<Mailbox>>>>,
-    owner: String,
-    pub(crate) mailbox: Arc<Mailbox>,
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        lock(&self.boxes).remove(&self.owner);
+        Ok((messages, era))
     }
 }

@@ -1,4 +1,4 @@
-//! What a `rediss://` URL says of certificates.
+//! What a URL with TLS says of certificates.
 
 use leasehold_core::url::StoreUrl;
 use leasehold_core::{Error, ErrorKind, Result};
@@ -15,10 +15,12 @@ pub(crate) const CLIENT_KEY_FILE: &str = "client-key-file";
 /// system's CAs are trusted, and the server is shown no certificate.
 pub(crate) fn certificates(url: &mut StoreUrl) -> Result<Option<TlsCertificates>> {
     let mut files = [CA_FILE, CLIENT_CERT_FILE, CLIENT_KEY_FILE].map(|name| (name, url.take(name)));
-    if url.scheme() != "rediss"
+    if !is_tls(url)
         && let Some((name, _)) = files.iter().find(|(_, file)| file.is_some())
     {
-        return Err(invalid(format!("{name} is for rediss:// alone")));
+        return Err(invalid(format!(
+            "{name} is for TLS alone: rediss://, rediss+sentinel://, rediss+cluster://"
+        )));
     }
     let [root_cert, client_cert, client_key] = files.each_mut().map(|(name, file)| {
         let file = file.take();
@@ -43,6 +45,11 @@ pub(crate) fn certificates(url: &mut StoreUrl) -> Result<Option<TlsCertificates>
             root_cert,
         }),
     )
+}
+
+/// Whether the URL's scheme is one with TLS.
+pub(crate) fn is_tls(url: &StoreUrl) -> bool {
+    url.scheme().starts_with("rediss")
 }
 
 /// Fails where this process has no cryptography for TLS.

@@ -7,5 +7,5 @@ use std::process::ExitCode;
 use leasehold_testkit::servers::RedisEdition;
 
 fn main() -> ExitCode {
-    suite::main(RedisEdition::Redis7)
+    suite::main(suite::Place::Server(RedisEdition::Redis7))
 }

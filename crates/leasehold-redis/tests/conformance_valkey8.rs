@@ -7,5 +7,5 @@ use std::process::ExitCode;
 use leasehold_testkit::servers::RedisEdition;
 
 fn main() -> ExitCode {
-    suite::main(RedisEdition::Valkey8)
+    suite::main(suite::Place::Server(RedisEdition::Valkey8))
 }

@@ -172,7 +172,7 @@ async fn counter_ahead_of_the_clock_outlives_the_clock_set_back() {
     // As a server whose clock was a day ahead left it.
     let time: Vec<u64> = raw.ask(&["TIME"]);
     let ahead = (time[0] + 86_400) * 1_000_000;
-    raw.ask::<()>(&["HSET", "leasehold:f:{a}", "c", &ahead.to_string()]);
+    raw.ask::<()>(&["SET", "leasehold:f:{a}", &ahead.to_string()]);
     let guard = take(&client, "a", LONG).await;
     assert_eq!(guard.token().get(), ahead + 1);
     let left: i64 = raw.ask(&["PTTL", "leasehold:f:{a}"]);

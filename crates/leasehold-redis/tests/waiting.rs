@@ -4,7 +4,6 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use common::{
@@ -150,7 +149,7 @@ async fn waiter_that_looks_out_of_turn_keeps_its_place() {
             owner: Owner::random().unwrap(),
             ttl: LONG,
             waits: true,
-            identity: Arc::new(Identity::of_this_process().clone()),
+            identity: Identity::of_this_process(),
         };
         let mut contender = backend.contend(claim).await.unwrap();
         let position = match contender.try_acquire().await.unwrap() {

@@ -20,6 +20,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     push: true,
     frees_dead_at_once: true,
     detached: true,
+    list_scans: false,
     ttl_min: Duration::from_millis(100),
     ttl_max: Duration::from_secs(7 * 24 * 60 * 60),
 };
@@ -58,7 +59,7 @@ impl Backend for SqliteBackend {
             owner,
             ttl: Duration::ZERO,
             waits: false,
-            identity: Arc::new(Identity::of_this_process().clone()),
+            identity: Identity::of_this_process(),
         };
         Ok(Box::new(SqliteContender::new(self.database.clone(), claim)))
     }

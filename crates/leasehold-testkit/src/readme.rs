@@ -27,6 +27,7 @@ fn table(capabilities: &Capabilities) -> String {
         push,
         frees_dead_at_once,
         detached,
+        list_scans,
         ttl_min,
         ttl_max,
     } = *capabilities;
@@ -43,6 +44,7 @@ fn table(capabilities: &Capabilities) -> String {
         ("push", yes(push)),
         ("frees_dead_at_once", yes(frees_dead_at_once)),
         ("detached", yes(detached)),
+        ("list_scans", yes(list_scans)),
         ("ttl_min", format!("{ttl_min:?}")),
         ("ttl_max", format!("{ttl_max:?}")),
     ];
@@ -65,6 +67,7 @@ mod tests {
         push: true,
         frees_dead_at_once: false,
         detached: true,
+        list_scans: false,
         ttl_min: Duration::from_millis(100),
         ttl_max: Duration::from_secs(60),
     };

@@ -25,7 +25,15 @@ const STORES: &[Store] = &[
     },
     #[cfg(feature = "redis")]
     Store {
-        schemes: &["redis", "rediss", "redis+unix"],
+        schemes: &[
+            "redis",
+            "rediss",
+            "redis+unix",
+            "redis+sentinel",
+            "rediss+sentinel",
+            "redis+cluster",
+            "rediss+cluster",
+        ],
         connect: |url| Box::pin(leasehold_redis::connect(url)),
     },
     #[cfg(feature = "sqlite")]

@@ -1,23 +1,29 @@
 //! Other Rust lock libraries under the same load: `leasehold-bench-peers SUBJECT URL`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use distributed_lock_core::error::LockError;
 use distributed_lock_core::traits::{DistributedLock, LockHandle, LockProvider};
 use distributed_lock_redis::{RedisLockHandle, RedisLockProvider};
 use leasehold_bench_load::{Result, Subject, TTL, serve, text};
-use rslock::{LockGuard, LockManager};
+use rslock::{Lock, LockManager};
+
+/// How long distributed-lock's users pause between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 struct Rslock(LockManager);
 
 impl Subject for Rslock {
-    type Hold = LockGuard;
+    type Hold = Lock;
 
-    async fn acquire(&self, name: &str) -> Result<LockGuard> {
-        self.0.acquire(name.as_bytes(), TTL).await.map_err(text)
+    async fn acquire(&self, name: &str) -> Result<Lock> {
+        let acquired = self.0.acquire_no_guard(name.as_bytes(), TTL).await;
+        acquired.map_err(text)
     }
 
-    async fn release(&self, hold: LockGuard) -> Result<()> {
-        self.0.unlock(&hold.lock).await;
+    async fn release(&self, hold: Lock) -> Result<()> {
+        self.0.unlock(&hold).await;
         Ok(())
     }
 }
@@ -29,7 +35,13 @@ impl Subject for DistributedLockRedis {
 
     async fn acquire(&self, name: &str) -> Result<RedisLockHandle> {
         let lock = self.0.create_lock(name);
-        lock.acquire(None).await.map_err(text)
+        // It looks once, whatever it is told: who wants to wait looks again.
+        loop {
+            match lock.acquire(None).await {
+                Err(LockError::Timeout(_)) => tokio::time::sleep(LOOK_AGAIN).await,
+                acquired => return acquired.map_err(text),
+            }
+        }
     }
 
     async fn release(&self, hold: RedisLockHandle) -> Result<()> {

@@ -13,6 +13,14 @@ const HEAD: [&str; 7] = ["NAME", "HOLDER", "TOKEN", "HELD", "LEFT", "WAITING", "
 
 pub(crate) async fn list(args: List, context: &Context) -> Result<u8, Failure> {
     let store = context.connect().await?;
+    let info = store.client.info();
+    if info.capabilities.list_scans && args.prefix.is_empty() && !args.all {
+        return Err(Failure::usage(format!(
+            "on {} a list looks through every key that the server has: name a prefix, as in `leasehold list jobs/`, \
+             or say --all",
+            info.store
+        )));
+    }
     let list = async || store.client.list(&args.prefix).await;
     let found = context.first(&store, "list", None, list).await?;
     store.client.close().await;

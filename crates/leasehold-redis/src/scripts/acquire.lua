@@ -9,30 +9,34 @@ local current = redis.pcall('GET', L)
 if type(current) == 'table' and not string.find(current.err, 'WRONGTYPE') then return current end
 if type(current) == 'table' then return {'type', call('TYPE', L).ok} end
 
+-- The lock is this owner's from here on.
+local function take()
+  leave(owner)
+  call('SET', L, owner, 'PX', ttl)
+  return note(owner, n, channel, '0', '0', holder)
+end
+
 if current == owner then
   -- Handed over meanwhile, or the answer to the try that took it was lost: the same grant again.
-  local token = call('HGET', F, 'c')
-  if call('HGET', F, 'o') ~= owner then token = grant(owner, n, ttl, channel, holder, 0) end
+  local token, of = newest()
+  if of ~= owner then return take() end
   if call('PTTL', L) < ttl then call('PEXPIRE', L, ttl) end
   leave(owner)
-  return {'granted', token, n, ttl}
+  return token
 end
 
 local left
 if not current then
-  if call('EXISTS', Q) == 0 then return {'granted', grant(owner, n, ttl, channel, holder, 0), n, ttl} end
-  left = (tonumber(call('HGET', F, 'p')) or 0) - now
+  if call('EXISTS', Q) == 0 then return take() end
+  left = (tonumber(string.match(call('GET', F) or '', '^%d+ (%d+)$')) or 0) - now
   -- Longer than that it was never to be: the clock was set back.
   if left > pause then left = 0 end
 end
 
 if not current and left <= 0 then
   -- Who comes first is given the lock, whoever looked; who looked keeps its place.
-  current = pass(0, owner)
-  if not current then
-    leave(owner)
-    return {'granted', grant(owner, n, ttl, channel, holder, 0), n, ttl}
-  end
+  current = pass('0', '0', owner)
+  if not current then return take() end
 end
 
 if queue then
@@ -43,8 +47,9 @@ if queue then
     call('HSET', W, owner, n .. ' ' .. alive .. ' ' .. string.format('%.0f', now + alive) .. ' ' .. channel .. ' ' .. holder)
   end
   if not call('ZSCORE', Q, owner) then
-    call('ZADD', Q, call('HINCRBY', F, 'q', 1), owner)
-    if call('PTTL', F) < 0 then call('PEXPIRE', F, week) end
+    -- By the time, and after everyone who is there even where the clock was set back.
+    local last = tonumber(call('ZRANGE', Q, -1, -1, 'WITHSCORES')[2]) or 0
+    call('ZADD', Q, string.format('%.0f', math.max(last + 1, tonumber(micros))), owner)
   end
   -- The queue is gone by itself once nobody in it is alive.
   if call('PTTL', Q) < alive then
@@ -55,6 +60,6 @@ end
 
 local place = call('ZRANK', Q, owner) or call('ZCARD', Q)
 if not current then return {'busy', 0, place, left, '', '', ''} end
-local about = call('HMGET', F, 'o', 'c', 'g', 'm')
-local ours = about[1] == current
-return {'busy', ours and 1 or 0, place, call('PTTL', L), ours and about[2] or '', ours and about[3] or '', ours and about[4] or ''}
+local token, of, granted, _, _, _, about = newest()
+if of ~= current then return {'busy', 0, place, call('PTTL', L), '', '', ''} end
+return {'busy', 1, place, call('PTTL', L), token, granted, about}

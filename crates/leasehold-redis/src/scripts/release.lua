@@ -7,12 +7,13 @@ local current = redis.pcall('GET', L)
 if type(current) == 'table' and not string.find(current.err, 'WRONGTYPE') then return current end
 if type(current) == 'table' then return 'another' end
 local queued = call('EXISTS', Q) == 1
-if queued then leave(owner) end
 
 if current ~= owner then
+  if queued then leave(owner) end
+  if call('GET', KEYS[6]) == owner then call('DEL', KEYS[6]) end
   if current then return 'another' end
   -- We may have been the one that was to take it.
-  if queued then pass(0) end
+  if queued then pass('0', '0') end
   return 'expired'
 end
 if keep > 0 then
@@ -20,30 +21,28 @@ if keep > 0 then
   return 'freed'
 end
 
+local token, of, _, _, streak, since = newest()
 local head, _, _, _, channel = nil, nil, nil, nil, nil
 if queued then head, _, _, _, channel = first() end
 if head and not always then
   -- While the queue is never empty the key is never absent, and clients that poll for it would starve: once a
   -- second it is left to them for a moment.
-  local streak = call('HMGET', F, 's', 'S')
-  local count = (tonumber(streak[1]) or 0) + 1
-  local since = count > 1 and tonumber(streak[2]) or now
-  if now - since > 1000 then
+  local count = (of == owner and tonumber(streak) or 0) + 1
+  if count == 1 then since = millis end
+  if now - tonumber(since) > 1000 then
     call('DEL', L)
-    call('HDEL', F, 'o', 'n', 'm', 'g', 'h', 's', 'S')
-    call('HSET', F, 'p', string.format('%.0f', now + pause))
+    over(token, string.format('%.0f', now + pause))
     -- Who no longer listens is passed over here too.
-    while head and redis.pcall('PUBLISH', channel, 'free ' .. head) == 0 do
+    while head and tell(channel, 'free ' .. head) == 0 do
       leave(head)
       head, _, _, _, channel = first()
     end
     return 'freed'
   end
-  call('HSET', F, 'S', string.format('%.0f', since))
-  if pass(count) then return 'freed' end
-elseif head and pass(0) then
+  if pass(count, since) then return 'freed' end
+elseif head and pass('0', '0') then
   return 'freed'
 end
 call('DEL', L)
-call('HDEL', F, 'o', 'n', 'm', 'g', 'h', 's', 'S')
+over(token)
 return 'freed'

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::store::Reply;
 use super::world::World;
 use crate::keys::lock_of;
 
@@ -28,7 +27,7 @@ impl World<'_> {
             let keys = &self.keys[name];
             let mut store = self.redis.store();
             let current = store.text(&keys.lock);
-            let token = store.command(&["HGET", &keys.counter, "c"]);
+            let noted = store.text(&keys.counter);
             drop(store);
             if let Some(owner) = current
                 && self.released.contains(&owner)
@@ -37,8 +36,9 @@ impl World<'_> {
                     "lock {name} is held for {owner}, which was released"
                 ));
             }
-            if let Reply::Text(token) = token {
-                let token: u64 = token.parse().unwrap_or(0);
+            if let Some(noted) = noted {
+                let token = noted.split(' ').next().and_then(|token| token.parse().ok());
+                let token: u64 = token.unwrap_or(0);
                 if token < self.tokens[name] {
                     self.violated(format!("the counter of lock {name} fell to {token}"));
                 }

@@ -12,16 +12,15 @@ use leasehold_core::plan::Plan;
 use leasehold_testkit::sim::MS;
 use redis::Value;
 
-use super::host::{Call, Pipe, Wake};
+use super::host::{Call, Pipe, Releasing, Wake};
 use super::lua::Script;
 use super::scenario::Habits;
 use super::world::{Ask, World, name_of, nanos};
 use crate::attempt::Tries;
-use crate::contender::fields;
 use crate::keys::Keys;
+use crate::mailbox::Mailbox;
 use crate::renewer::millis;
 use crate::reply::{self, Message};
-use crate::subscriber::Mailbox;
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -62,6 +61,8 @@ pub(super) struct Trying {
     /// Something was put into the mailbox since the last request.
     pub(super) told: bool,
     pub(super) tombstone: Duration,
+    /// Of its grant, or empty.
+    pub(super) token: String,
     pub(super) answered: bool,
     pub(super) failures: u32,
 }
@@ -162,6 +163,7 @@ impl World<'_> {
             mailbox: Mailbox::default(),
             told: false,
             tombstone: Duration::ZERO,
+            token: String::new(),
             answered: false,
             failures: 0,
         });
@@ -266,9 +268,8 @@ impl World<'_> {
         };
         attempt.answered = true;
         attempt.failures = 0;
-        let outcome = fields(value)
-            .and_then(reply::try_reply)
-            .and_then(|reply| attempt.tries.answered(number, reply));
+        let outcome =
+            reply::try_reply(value).and_then(|reply| attempt.tries.answered(number, reply));
         attempt.tombstone = attempt.tries.tombstone();
         match outcome {
             Ok(Attempt::Granted(mut grant)) => {
@@ -328,12 +329,13 @@ impl World<'_> {
             return;
         };
         let habits = &self.clients[client].habits;
-        let (host, name, ttl) = (habits.host, habits.name, habits.ttl);
+        let host = habits.host;
+        let (name, ttl) = (habits.name, habits.ttl);
         // Dropped futures hear no answers.
         self.hosts[host].calls.retain(|_, (_, call)| {
             !matches!(call, Call::Try { client: of } | Call::Renew { client: of } if *of == client)
         });
-        self.release(host, name, attempt.owner, attempt.tombstone, ttl);
+        self.release(host, Releasing::of(name, attempt, ttl));
         self.think(client);
     }
 
@@ -353,9 +355,10 @@ impl World<'_> {
         let plan = Plan::new(&grant, habits.ttl, habits.renews, None, drift, jitter);
         let late = plan.remaining(self.moment(host)).is_zero();
         self.note(|| format!("client {client}: granted {grant:?}, late: {late}"));
-        let Some(attempt) = &self.clients[client].attempt else {
+        let Some(attempt) = &mut self.clients[client].attempt else {
             return;
         };
+        attempt.token = grant.token.to_string();
         let (owner, waits) = (attempt.owner.clone(), attempt.tries.waits());
         let called = self.clients[client].called;
         let record = self

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_core::Token;
 use leasehold_core::backend::{Attempt, Busy, Grant};
 use leasehold_core::clock::Moment;
 use leasehold_testkit::sim::MS;
@@ -9,7 +10,6 @@ use redis::Value;
 
 use super::lua::{Interpreter, Script, Texts};
 use crate::attempt::Tries;
-use crate::contender::fields;
 use crate::keys::Keys;
 use crate::reply::{self, Message};
 
@@ -27,6 +27,7 @@ pub(super) struct Waiter {
     pub(super) owner: leasehold_core::Owner,
     pub(super) channel: String,
     pub(super) tries: Tries,
+    pub(super) token: Option<Token>,
 }
 
 /// All clocks agree, and show this many milliseconds.
@@ -48,13 +49,17 @@ impl Waiter {
             owner: format!("{number:032x}").parse().unwrap(),
             channel: format!("c{number}"),
             tries: Tries::new(TTL, waits),
+            token: None,
         }
     }
 
     pub(super) fn granted(&mut self, desk: &Desk, ms: u64) -> Grant {
         let number = self.tries.send(at(ms));
         match desk.lands(self, number, ms) {
-            Attempt::Granted(grant) => grant,
+            Attempt::Granted(grant) => {
+                self.token = Some(grant.token);
+                grant
+            }
             Attempt::Busy(busy) => panic!("busy: {busy:?}"),
         }
     }
@@ -110,8 +115,24 @@ impl Desk {
             self.keys.queue.clone(),
             self.keys.waiters.clone(),
             Keys::tombstone(&name(), owner.owner),
+            Keys::broken(&name()),
         ];
         self.redis.run(script, &keys, args).unwrap()
+    }
+
+    /// An operator takes the lock from whoever has it.
+    pub(super) fn break_hold(&self, ms: u64) {
+        self.now(ms);
+        let keys = [
+            self.keys.lock.clone(),
+            self.keys.counter.clone(),
+            self.keys.queue.clone(),
+            self.keys.waiters.clone(),
+            Keys::broken(&name()),
+        ];
+        self.redis
+            .run(Script::Break, &keys, &[String::new()])
+            .unwrap();
     }
 
     /// The raw answer to a try that lands now.
@@ -131,7 +152,7 @@ impl Desk {
     /// A try lands and is answered.
     pub(super) fn lands(&self, waiter: &mut Waiter, number: u64, ms: u64) -> Attempt {
         let answer = self.processes(waiter, number, ms);
-        let reply = fields(answer).and_then(reply::try_reply).unwrap();
+        let reply = reply::try_reply(answer).unwrap();
         waiter.tries.answered(number, reply).unwrap()
     }
 
@@ -141,6 +162,9 @@ impl Desk {
             "0".to_owned(),
             waiter.tries.tombstone().as_millis().to_string(),
             "0".to_owned(),
+            waiter
+                .token
+                .map_or_else(String::new, |token| token.to_string()),
         ];
         match self.ask(Script::Release, ms, waiter, &args) {
             Value::BulkString(text) => String::from_utf8(text).unwrap(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use leasehold_testkit::sim::{Clock, Connection, MS, SECOND, Stops};
 use redis::Value;
 
+use super::client::Trying;
 use super::lua::Script;
 use super::world::{Ask, Event, Request, World, name_of, nanos};
 use crate::keys::Keys;
@@ -95,6 +96,7 @@ pub(super) enum Wake {
 pub(super) struct Releasing {
     pub(super) name: usize,
     pub(super) owner: String,
+    token: String,
     pub(super) tombstone: Duration,
     pub(super) ttl: Duration,
     pub(super) keep: Duration,
@@ -103,6 +105,22 @@ pub(super) struct Releasing {
     /// The call under way, or the newest.
     call: u64,
     done: bool,
+}
+
+impl Releasing {
+    pub(super) fn of(name: usize, attempt: Trying, ttl: Duration) -> Self {
+        Self {
+            name,
+            owner: attempt.owner,
+            token: attempt.token,
+            tombstone: attempt.tombstone,
+            ttl,
+            keep: Duration::ZERO,
+            until: 0,
+            call: 0,
+            done: false,
+        }
+    }
 }
 
 impl Host {
@@ -300,25 +318,9 @@ impl World<'_> {
     }
 
     /// Releases in the background, as the core does for whoever let go of an attempt or a hold.
-    pub(super) fn release(
-        &mut self,
-        host: usize,
-        name: usize,
-        owner: String,
-        tombstone: Duration,
-        ttl: Duration,
-    ) {
-        let until = self.moment(host).boot + nanos(ttl) * 2 + SECOND;
-        self.hosts[host].releases.push(Releasing {
-            name,
-            owner,
-            tombstone,
-            ttl,
-            keep: Duration::ZERO,
-            until,
-            call: 0,
-            done: false,
-        });
+    pub(super) fn release(&mut self, host: usize, mut release: Releasing) {
+        release.until = self.moment(host).boot + nanos(release.ttl) * 2 + SECOND;
+        self.hosts[host].releases.push(release);
         self.release_now(host, self.hosts[host].releases.len() - 1);
     }
 
@@ -338,12 +340,14 @@ impl World<'_> {
                 keys.queue,
                 keys.waiters,
                 Keys::tombstone(&name, owner),
+                Keys::broken(&name),
             ],
             args: vec![
                 release.owner,
                 millis(release.keep).to_string(),
                 millis(release.tombstone).to_string(),
                 u8::from(self.scenario.always_hand_over).to_string(),
+                release.token,
             ],
         };
         let call = self.call(host, Pipe::Grants, ask, Call::Release { host, release: at });

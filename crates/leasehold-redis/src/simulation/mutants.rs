@@ -50,8 +50,8 @@ fn broken(assumption: Assumption) {
 #[test]
 fn a_release_that_does_not_look_whose_it_is() {
     script(
-        "if current ~= owner then\n  if current",
-        "if not current then\n  if current",
+        "if current ~= owner then\n  if queued",
+        "if not current then\n  if queued",
         TWO,
     );
 }
@@ -92,8 +92,8 @@ fn a_try_that_does_not_look_for_its_tombstone() {
 #[test]
 fn a_hand_over_shorter_than_what_the_waiter_counts() {
     script(
-        "grant(head, n, window,",
-        "grant(head, n, math.ceil(window / 2),",
+        "call('SET', L, head, 'PX', window)",
+        "call('SET', L, head, 'PX', math.ceil(window / 2))",
         TWO,
     );
 }
@@ -119,7 +119,7 @@ fn a_token_that_is_the_highest_and_not_one_more() {
 #[test]
 fn a_counter_that_is_deleted_on_release() {
     script(
-        "call('DEL', L)\ncall('HDEL', F, 'o', 'n', 'm', 'g', 'h', 's', 'S')\nreturn 'freed'",
+        "call('DEL', L)\nover(token)\nreturn 'freed'",
         "call('DEL', L)\ncall('DEL', F)\nreturn 'freed'",
         &["fell"],
     );

@@ -2,7 +2,8 @@
 
 use super::lua::Script;
 use super::scenario::Nemesis;
-use super::world::{Event, World};
+use super::world::{Event, World, name_of};
+use crate::keys::Keys;
 
 impl World<'_> {
     pub(super) fn strike(&mut self, nemesis: Nemesis) {
@@ -80,7 +81,8 @@ impl World<'_> {
         if let Some(owner) = self.redis.store().text(&keys.lock) {
             self.records.broken(owner, now);
         }
-        let keys = [keys.lock, keys.counter, keys.queue, keys.waiters];
+        let broken = Keys::broken(&name_of(name));
+        let keys = [keys.lock, keys.counter, keys.queue, keys.waiters, broken];
         match self.redis.run(Script::Break, &keys, &[String::new()]) {
             Ok(_) => self.publish(),
             Err(error) => self.violated(error),

@@ -8,12 +8,12 @@ use leasehold_core::plan::{Plan, Step};
 use leasehold_testkit::sim::{MS, Weather};
 use redis::Value;
 
-use super::desk::{Desk, START, TTL, Waiter, at};
-use super::lua::{Interpreter, Script, Texts};
+use super::desk::{Desk, START, TTL, Waiter, at, name};
+use super::lua::{Interpreter, Texts};
 use super::scenario::{Habits, Scenario};
 use super::store::Reply;
 use super::world::{Faults, World};
-use crate::contender::fields;
+use crate::keys::Keys;
 use crate::reply::{self, Message};
 
 fn plan(grant: &Grant) -> Plan {
@@ -199,14 +199,9 @@ fn the_retry_of_a_try_whose_answer_was_lost_gets_the_same_token() {
     let mut waiter = Waiter::new(1, true);
     let number = waiter.tries.send(at(0));
     desk.processes(&waiter, number, 1);
-    let Reply::Text(token) = desk
-        .redis
-        .store()
-        .command(&["HGET", &desk.keys.counter, "c"])
-    else {
-        panic!("no token");
-    };
+    let noted = desk.redis.store().text(&desk.keys.counter).unwrap();
     let grant = waiter.granted(&desk, 5_000);
+    let token = noted.split(' ').next().unwrap();
     assert_eq!(grant.token.to_string(), token);
     assert_eq!(grant.since, at(5_000));
     assert!(desk.held_by(&waiter, 15_000));
@@ -240,7 +235,10 @@ fn a_frozen_first_waiter_costs_at_most_its_alive_window() {
     let served = served_behind_a_frozen_one(&Desk::new());
     assert!((13_900..13_950).contains(&served), "{served}");
     // With a whole window from the hand-over on it costs more.
-    let text = Texts::shipped().with("grant(head, n, window,", "grant(head, n, alive,");
+    let text = Texts::shipped().with(
+        "call('SET', L, head, 'PX', window)",
+        "call('SET', L, head, 'PX', alive)",
+    );
     let served = served_behind_a_frozen_one(&Desk::with(&text));
     assert!(served >= 14_000, "{served}");
 }
@@ -286,9 +284,9 @@ fn waiters_whose_process_no_longer_listens_are_passed_over_at_once() {
         desk.redis.store().listeners.remove(&deaf.channel);
         let streak = (START - since).to_string();
         let counter = &desk.keys.counter;
-        desk.redis
-            .store()
-            .command(&["HSET", counter, "s", "1", "S", &streak]);
+        let noted = desk.redis.store().text(counter).unwrap();
+        let noted = noted.replace(" 0 0 {}", &format!(" 1 {streak} {{}}"));
+        desk.redis.store().command(&["SET", counter, &noted]);
         desk.release(&holder, 100);
         let told = std::mem::take(&mut desk.redis.store().published);
         assert_eq!(told.last().unwrap().0, alive.channel, "{told:?}");
@@ -303,7 +301,7 @@ fn a_key_that_is_no_lock_is_an_error_and_stays_as_it_is() {
         .command(&["HSET", &desk.keys.lock, "a", "b"]);
     let mut waiter = Waiter::new(1, true);
     let number = waiter.tries.send(at(0));
-    let answer = fields(desk.processes(&waiter, number, 0)).and_then(reply::try_reply);
+    let answer = reply::try_reply(desk.processes(&waiter, number, 0));
     assert!(answer.unwrap_err().to_string().contains("hash"));
     assert_eq!(desk.release(&waiter, 1), "another");
     assert_eq!(desk.renew(&waiter, 1), 2);
@@ -317,14 +315,16 @@ fn a_broken_hold_says_so_and_the_lock_goes_on() {
     let (mut holder, mut waiter) = (Waiter::new(1, false), Waiter::new(2, true));
     holder.granted(&desk, 0);
     waiter.busy(&desk, 10);
-    desk.ask(Script::Break, 1_000, &waiter, &[String::new()]);
+    desk.break_hold(1_000);
     let told = std::mem::take(&mut desk.redis.store().published);
     assert!(waiter.told(&told[0].1).is_some());
     assert_eq!(
         Message::parse(&told[1].1).unwrap().owner(),
         holder.owner.to_hex()
     );
-    assert_eq!(desk.renew(&holder, 1_001), 3);
+    assert_eq!(desk.renew(&holder, 1_001), 2);
+    let broken = desk.redis.store().text(&Keys::broken(&name()));
+    assert_eq!(broken, Some(holder.owner.to_hex()));
     assert_eq!(desk.release(&holder, 1_002), "another");
 }
 

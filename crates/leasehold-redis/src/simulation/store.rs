@@ -125,17 +125,30 @@ impl Store {
                 Some(_) => Err(WRONG_TYPE.into()),
             },
             ("SET", [value, options @ ..]) => {
+                let old = self.keys.get(key);
+                let before = old.and_then(|entry| entry.expires);
                 let expires = match options {
-                    ["PX", px] | ["NX", "PX", px] | ["PX", px, "NX"] => Some(now + positive(px)?),
-                    [] | ["NX"] => None,
+                    ["PX", px] | ["NX", "PX", px] | ["PX", px, "GET"] => Some(now + positive(px)?),
+                    ["XX", "KEEPTTL"] => before,
+                    [] => None,
                     _ => return Err("ERR syntax error".into()),
                 };
-                if options.contains(&"NX") && self.keys.contains_key(key) {
+                let said = match old.map(|entry| &entry.data) {
+                    Some(Data::Text(text)) => Reply::Text(text.clone()),
+                    Some(_) if options.contains(&"GET") => return Err(WRONG_TYPE.into()),
+                    _ => Reply::Nil,
+                };
+                let (there, unless) = (old.is_some(), options.first());
+                if (there && unless == Some(&"NX")) || (!there && unless == Some(&"XX")) {
                     return Ok(Reply::Nil);
                 }
                 let data = Data::Text((*value).to_owned());
                 self.keys.insert(key.to_owned(), Entry { data, expires });
-                Ok(Reply::Status("OK"))
+                Ok(if options.contains(&"GET") {
+                    said
+                } else {
+                    Reply::Status("OK")
+                })
             }
             ("PTTL", []) => Ok(Reply::Int(match self.keys.get(key) {
                 None => -2,
@@ -160,10 +173,9 @@ impl Store {
     }
 
     fn hash(&mut self, verb: &str, key: &str, rest: &[&str]) -> Result<Reply, String> {
-        let makes = matches!(verb, "HSET" | "HINCRBY");
+        let makes = verb == "HSET";
         let Some(data) = self.open(key, makes, || Data::Hash(BTreeMap::new())) else {
             return Ok(match (verb, rest) {
-                ("HMGET", fields) => Reply::List(fields.iter().map(|_| Reply::Nil).collect()),
                 ("HGET", [_]) => Reply::Nil,
                 ("HDEL", [_, ..]) => Reply::Int(0),
                 _ => return Err(format!("ERR unknown command {verb} {rest:?}")),
@@ -175,21 +187,12 @@ impl Store {
         let text = |value: Option<&String>| value.map_or(Reply::Nil, |v| Reply::Text(v.clone()));
         let reply = match (verb, rest) {
             ("HGET", [field]) => text(hash.get(*field)),
-            ("HMGET", fields) => {
-                Reply::List(fields.iter().map(|field| text(hash.get(*field))).collect())
-            }
             ("HSET", pairs) if !pairs.is_empty() && pairs.len() % 2 == 0 => {
                 let mut new = 0;
                 for pair in pairs.chunks(2) {
                     let old = hash.insert(pair[0].to_owned(), pair[1].to_owned());
                     new += i64::from(old.is_none());
                 }
-                Reply::Int(new)
-            }
-            ("HINCRBY", [field, by]) => {
-                let old = hash.get(*field).map_or(Ok(0), |old| integer(old))?;
-                let new = old + integer(by)?;
-                hash.insert((*field).to_owned(), new.to_string());
                 Reply::Int(new)
             }
             ("HDEL", fields) if !fields.is_empty() => {
@@ -241,6 +244,11 @@ impl Store {
             ("ZRANK", [member]) => {
                 let rank = ranked(scores).iter().position(|(_, m)| m == member);
                 rank.map_or(Reply::Nil, |rank| Reply::Int(rank as i64))
+            }
+            ("ZRANGE", ["-1", "-1", "WITHSCORES"]) => {
+                let last = ranked(scores).pop().into_iter();
+                let pair = last.flat_map(|(score, member)| [member, score.to_string()]);
+                Reply::List(pair.map(Reply::Text).collect())
             }
             ("ZRANGE", [from, to]) => {
                 let (from, to) = (positive_or_zero(from)?, positive_or_zero(to)?);

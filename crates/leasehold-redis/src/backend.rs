@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::check;
 use crate::config::Config;
 use crate::contender::RedisContender;
-use crate::keys::{self, FAMILY, Keys};
+use crate::keys::{FAMILY, Family, Keys};
 use crate::link::Link;
 use crate::renewer::Renewer;
 use crate::replicas::Replicas;
@@ -153,19 +153,24 @@ impl Redis {
 }
 
 /// Gathers the names of locks that one server has, or had lately.
-async fn scan(master: &Link, prefix: &str, names: &mut BTreeSet<Name>) -> Result<()> {
+pub(crate) async fn scan(
+    master: &Link,
+    family: Family,
+    prefix: &str,
+    names: &mut BTreeSet<Name>,
+) -> Result<()> {
     let mut cursor = "0".to_owned();
     loop {
         let mut scan = cmd("SCAN");
         scan.arg(&cursor)
             .arg("MATCH")
-            .arg(keys::counters())
+            .arg(family.counters())
             .arg("COUNT")
             .arg(1000);
         let (next, found): (String, Vec<String>) =
             redis::from_redis_value(master.command(&scan).await?)
                 .map_err(|error| Error::new(ErrorKind::Bug, error.to_string()))?;
-        let locks = found.iter().filter_map(|counter| keys::lock_of(counter));
+        let locks = found.iter().filter_map(|counter| family.lock_of(counter));
         names.extend(
             locks
                 .filter(|lock| lock.starts_with(prefix))
@@ -225,7 +230,7 @@ impl Backend for Redis {
     async fn list(&self, prefix: &str) -> Result<Vec<Inspection>> {
         let mut names = BTreeSet::new();
         for (_, master) in self.shared.grants.masters().await? {
-            scan(&master, prefix, &mut names).await?;
+            scan(&master, Family::Single, prefix, &mut names).await?;
         }
         let mut held = Vec::new();
         for name in names {

@@ -19,16 +19,66 @@ pub(crate) struct Keys {
 
 /// What every sibling key and channel begins with.
 pub(crate) const FAMILY: &str = "leasehold:";
-const COUNTER: &str = "leasehold:f:";
+
+/// Whose siblings they are: they differ in what they hold, and one server may have both.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Family {
+    /// A lock that this server alone decides on.
+    Single,
+    /// A node's part of a lock.
+    Redlock,
+}
+
+impl Family {
+    fn counter(self) -> &'static str {
+        match self {
+            Self::Single => "leasehold:f:",
+            Self::Redlock => "leasehold:redlock:f:",
+        }
+    }
+
+    fn queue(self) -> &'static str {
+        match self {
+            Self::Single => "leasehold:q:",
+            Self::Redlock => "leasehold:redlock:q:",
+        }
+    }
+
+    fn waiters(self) -> &'static str {
+        match self {
+            Self::Single => "leasehold:w:",
+            Self::Redlock => "leasehold:redlock:w:",
+        }
+    }
+
+    /// The pattern that finds every counter.
+    pub(crate) fn counters(self) -> String {
+        format!("{}*", self.counter())
+    }
+
+    /// The lock whose counter this is.
+    pub(crate) fn lock_of(self, counter: &str) -> Option<&str> {
+        let rest = counter.strip_prefix(self.counter())?.strip_prefix('{')?;
+        let (tag, after) = rest.split_once('}')?;
+        match after.strip_prefix(':') {
+            Some(lock) => Some(lock),
+            None => after.is_empty().then_some(tag),
+        }
+    }
+}
 
 impl Keys {
     pub(crate) fn of(name: &Name) -> Self {
+        Self::in_family(Family::Single, name)
+    }
+
+    pub(crate) fn in_family(family: Family, name: &Name) -> Self {
         let tagged = tagged(name.as_str());
         Self {
             lock: name.as_str().to_owned(),
-            counter: [COUNTER, &tagged].concat(),
-            queue: [FAMILY, "q:", &tagged].concat(),
-            waiters: [FAMILY, "w:", &tagged].concat(),
+            counter: [family.counter(), &tagged].concat(),
+            queue: [family.queue(), &tagged].concat(),
+            waiters: [family.waiters(), &tagged].concat(),
         }
     }
 
@@ -40,21 +90,6 @@ impl Keys {
     /// The key that holds the owner whose hold was broken last.
     pub(crate) fn broken(name: &Name) -> String {
         [FAMILY, "b:", &tagged(name.as_str())].concat()
-    }
-}
-
-/// The pattern that finds every counter.
-pub(crate) fn counters() -> String {
-    format!("{COUNTER}*")
-}
-
-/// The lock whose counter this is.
-pub(crate) fn lock_of(counter: &str) -> Option<&str> {
-    let rest = counter.strip_prefix(COUNTER)?.strip_prefix('{')?;
-    let (tag, after) = rest.split_once('}')?;
-    match after.strip_prefix(':') {
-        Some(lock) => Some(lock),
-        None => after.is_empty().then_some(tag),
     }
 }
 
@@ -87,8 +122,10 @@ mod tests {
             "{a}:b",
             "a}:b{c}",
         ] {
-            let keys = Keys::of(&Name::new(name).unwrap());
-            assert_eq!(lock_of(&keys.counter), Some(name), "{keys:?}");
+            for family in [Family::Single, Family::Redlock] {
+                let keys = Keys::in_family(family, &Name::new(name).unwrap());
+                assert_eq!(family.lock_of(&keys.counter), Some(name), "{keys:?}");
+            }
         }
     }
 
@@ -113,7 +150,8 @@ mod tests {
                 for sibling in siblings {
                     assert_eq!(slot::of(&sibling), slot::of(&keys.lock), "{sibling}");
                 }
-                assert_eq!(lock_of(&keys.counter), Some(name.as_str()), "{keys:?}");
+                let lock = Family::Single.lock_of(&keys.counter);
+                assert_eq!(lock, Some(name.as_str()), "{keys:?}");
             }
         }
     }

@@ -14,12 +14,18 @@ pub(crate) struct Code {
 macro_rules! script {
     ($name:ident, $doc:literal, $($part:literal),+) => {
         #[doc = $doc]
-        pub(crate) static $name: LazyLock<Code> = LazyLock::new(|| {
-            let text = concat!($(include_str!(concat!("scripts/", $part))),+);
-            let hash = Script::new(text).get_hash().to_owned();
-            Code { text, hash }
+        pub(crate) static $name: LazyLock<$crate::script::Code> = LazyLock::new(|| {
+            $crate::script::Code::new(concat!($(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/", $part))),+))
         });
     };
+}
+pub(crate) use script;
+
+impl Code {
+    pub(crate) fn new(text: &'static str) -> Self {
+        let hash = Script::new(text).get_hash().to_owned();
+        Self { text, hash }
+    }
 }
 
 script!(

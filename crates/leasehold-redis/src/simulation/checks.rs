@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::world::World;
-use crate::keys::lock_of;
+use crate::keys::Family;
 
 impl World<'_> {
     /// Whoever believes to hold must be the one the server has: the holder knows first.
@@ -64,7 +64,7 @@ impl World<'_> {
             let names = store.names();
             names
                 .into_iter()
-                .filter(|key| lock_of(key).is_none())
+                .filter(|key| Family::Single.lock_of(key).is_none())
                 .collect()
         };
         if !left.is_empty() {

@@ -20,10 +20,10 @@ pub(super) enum Script {
 
 /// The scripts' texts: the shipped ones, or ones with a fault put in.
 #[derive(Clone, Debug)]
-pub(super) struct Texts([String; 4]);
+pub(crate) struct Texts([String; 4]);
 
 impl Texts {
-    pub(super) fn shipped() -> Self {
+    pub(crate) fn shipped() -> Self {
         Self([ACQUIRE.text, RELEASE.text, RENEW.text, BREAK.text].map(str::to_owned))
     }
 
@@ -41,14 +41,14 @@ impl Texts {
 }
 
 /// An interpreter with a server's memory.
-pub(super) struct Interpreter {
+pub(crate) struct Interpreter {
     lua: Lua,
     functions: [Function; 4],
     store: Rc<RefCell<Store>>,
 }
 
 impl Interpreter {
-    pub(super) fn new(texts: &Texts) -> Self {
+    pub(crate) fn new(texts: &Texts) -> Self {
         let lua = Lua::new();
         let store = Rc::new(RefCell::new(Store::default()));
         let redis = lua.create_table().unwrap();
@@ -73,7 +73,7 @@ impl Interpreter {
         }
     }
 
-    pub(super) fn store(&self) -> RefMut<'_, Store> {
+    pub(crate) fn store(&self) -> RefMut<'_, Store> {
         self.store.borrow_mut()
     }
 
@@ -84,18 +84,35 @@ impl Interpreter {
         keys: &[String],
         args: &[String],
     ) -> Result<redis::Value, String> {
+        self.call(&self.functions[script as usize], keys, args)
+            .map_err(|error| format!("{script:?}: {error}"))
+    }
+
+    /// Runs any script.
+    pub(crate) fn eval(
+        &self,
+        text: &str,
+        keys: &[String],
+        args: &[String],
+    ) -> mlua::Result<redis::Value> {
+        let function = self.lua.load(text).into_function()?;
+        self.call(&function, keys, args)
+    }
+
+    fn call(
+        &self,
+        function: &Function,
+        keys: &[String],
+        args: &[String],
+    ) -> mlua::Result<redis::Value> {
         let globals = self.lua.globals();
         let list = |items: &[String]| {
             self.lua
                 .create_sequence_from(items.iter().map(String::as_str))
         };
-        let run = || {
-            globals.set("KEYS", list(keys)?)?;
-            globals.set("ARGV", list(args)?)?;
-            let answer = self.functions[script as usize].call::<Value>(())?;
-            from_lua(&answer)
-        };
-        run().map_err(|error: mlua::Error| format!("{script:?}: {error}"))
+        globals.set("KEYS", list(keys)?)?;
+        globals.set("ARGV", list(args)?)?;
+        from_lua(&function.call::<Value>(())?)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// What a command answers.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Status(&'static str),
     Int(i64),
     Text(String),
@@ -30,39 +30,39 @@ struct Entry {
 
 /// The keys and what a script can see besides them.
 #[derive(Debug, Default)]
-pub(super) struct Store {
+pub(crate) struct Store {
     keys: BTreeMap<String, Entry>,
     /// The wall clock in microseconds; it stands while a script runs, as the real one's does.
-    pub(super) micros: u64,
+    pub(crate) micros: u64,
     /// How many connections the server believes to listen on each channel.
-    pub(super) listeners: BTreeMap<String, i64>,
+    pub(crate) listeners: BTreeMap<String, i64>,
     /// What was published and not yet sent on.
-    pub(super) published: Vec<(String, String)>,
+    pub(crate) published: Vec<(String, String)>,
 }
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 impl Store {
-    pub(super) fn forget_everything(&mut self) {
+    pub(crate) fn forget_everything(&mut self) {
         self.keys.clear();
     }
 
     /// All keys that are there now.
-    pub(super) fn names(&mut self) -> Vec<String> {
+    pub(crate) fn names(&mut self) -> Vec<String> {
         let now = self.millis();
         self.keys
             .retain(|_, entry| entry.expires.is_none_or(|at| now <= at));
         self.keys.keys().cloned().collect()
     }
 
-    pub(super) fn text(&mut self, key: &str) -> Option<String> {
+    pub(crate) fn text(&mut self, key: &str) -> Option<String> {
         match self.command(&["GET", key]) {
             Reply::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn command(&mut self, words: &[&str]) -> Reply {
+    pub(crate) fn command(&mut self, words: &[&str]) -> Reply {
         self.answer(words).unwrap_or_else(Reply::Error)
     }
 
@@ -173,10 +173,11 @@ impl Store {
     }
 
     fn hash(&mut self, verb: &str, key: &str, rest: &[&str]) -> Result<Reply, String> {
-        let makes = verb == "HSET";
+        let makes = matches!(verb, "HSET" | "HINCRBY");
         let Some(data) = self.open(key, makes, || Data::Hash(BTreeMap::new())) else {
             return Ok(match (verb, rest) {
                 ("HGET", [_]) => Reply::Nil,
+                ("HMGET", fields) => Reply::List(vec![Reply::Nil; fields.len()]),
                 ("HDEL", [_, ..]) => Reply::Int(0),
                 _ => return Err(format!("ERR unknown command {verb} {rest:?}")),
             });
@@ -194,6 +195,13 @@ impl Store {
                     new += i64::from(old.is_none());
                 }
                 Reply::Int(new)
+            }
+            ("HMGET", fields) => Reply::List(fields.iter().map(|f| text(hash.get(*f))).collect()),
+            ("HINCRBY", [field, by]) => {
+                let before = hash.get(*field).map_or(Ok(0), |text| integer(text))?;
+                let after = before + integer(by)?;
+                hash.insert((*field).to_owned(), after.to_string());
+                Reply::Int(after)
             }
             ("HDEL", fields) if !fields.is_empty() => {
                 let gone = fields.iter().filter(|f| hash.remove(**f).is_some());

@@ -240,6 +240,24 @@ fn the_lease_counts_from_the_oldest_send_of_its_majority() {
 }
 
 #[test]
+fn a_node_that_is_asked_again_gives_the_whole_ttl_from_then_on() {
+    let mut cluster = Cluster::new(3);
+    let mut client = cluster.client(false);
+    cluster.begin(&mut client);
+    for node in 0..3 {
+        let request = client.fail(node, cluster.now());
+        cluster.serve(&client, node, request);
+    }
+    cluster.pass(TTL / 2);
+    assert!(matches!(
+        cluster.try_once(&mut client),
+        Outcome::Granted { since, .. } if since == cluster.now()
+    ));
+    cluster.pass(TTL - ms(1));
+    assert_eq!(cluster.holds(&client), nodes(0..3));
+}
+
+#[test]
 fn locks_that_vanish_before_the_token_is_written_are_asked_for_again() {
     let cluster = Cluster::new(3);
     let mut client = cluster.client(false);

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 /// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// In the environment of every process of a place, so that a job's are found wherever they went.
 const MARK: &str = "SUPERVISE_TEST_PLACE";
 
@@ -264,6 +264,12 @@ fn parent_of(pid: Pid) -> Option<Pid> {
 /// `S` asleep, `T` stopped, and so on.
 pub(crate) fn state(pid: Pid) -> Option<char> {
     stat(pid, 0)?.chars().next()
+}
+
+/// Whether what is typed goes to this one's group of processes.
+pub(crate) fn has_terminal(pid: Pid) -> bool {
+    let group = stat(pid, 2);
+    group.is_some() && group == stat(pid, 5)
 }
 
 /// A field of `/proc/PID/stat`, counted after the program's name.

@@ -3,11 +3,13 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use leasehold_core::clock;
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::place::{LEASEHOLD, Place, Running, state, wait_until};
+use crate::place::{LEASEHOLD, PATIENCE, Place, Running, has_terminal, state, wait_until};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -76,18 +78,20 @@ impl Shell {
 
     /// Waits until this is shown, and forgets what was shown up to it.
     fn wait_for(&self, text: &str) {
-        wait_until(
-            &format!(
-                "{text:?} on the terminal, which shows {:?}",
-                self.shown.lock().unwrap()
-            ),
-            || {
-                let mut shown = self.shown.lock().unwrap();
-                let (_, rest) = shown.split_once(text)?;
+        let begun = clock::now();
+        loop {
+            let mut shown = self.shown.lock().unwrap();
+            if let Some((_, rest)) = shown.split_once(text) {
                 *shown = rest.to_owned();
-                Some(())
-            },
-        );
+                return;
+            }
+            assert!(
+                clock::now().since(begun).steady < PATIENCE,
+                "never: {text:?} on the terminal, which shows {shown:?}"
+            );
+            drop(shown);
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// The exit code of what ran last.
@@ -138,6 +142,10 @@ fn ctrl_z_stops_both_and_fg_lets_both_go_on() {
     shell.wait_for("begun");
     place.wait_for_job(2);
     for _ in 0..3 {
+        // The shell names what it brings back before it gives it the terminal: keys pressed between are the shell's.
+        wait_until("the job has the terminal", || {
+            place.job().into_iter().find(|pid| has_terminal(*pid))
+        });
         shell.press(CTRL_Z);
         shell.wait_for("Stopped");
         shell.wait_for("ready> ");

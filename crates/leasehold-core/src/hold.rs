@@ -5,7 +5,7 @@
 //! might be using it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -140,10 +140,11 @@ impl Hold {
     }
 
     /// Asks the contender whether something happened; if so, the next step is a renewal.
-    pub(crate) fn poll_changed(&self, context: &mut Context<'_>) {
+    pub(crate) fn poll_changed(self: &Arc<Self>) {
+        let waker = Waker::from(self.clone());
         let mut slot = lock(&self.slot);
         if let Slot::Here(contender) = &mut *slot
-            && contender.poll_changed(context) == Poll::Ready(())
+            && contender.poll_changed(&mut Context::from_waker(&waker)) == Poll::Ready(())
         {
             lock(&self.plan).poke();
         }
@@ -200,6 +201,17 @@ impl Hold {
             }
             Slot::Abandoned | Slot::Empty => None,
         }
+    }
+}
+
+/// A hold is its own waker: the keeper looks at it. A contender may keep that, and goes when the guard does.
+impl Wake for Hold {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.terms.inbox.touch(self.terms.id);
     }
 }
 

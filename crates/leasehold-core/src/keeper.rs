@@ -2,26 +2,26 @@
 //!
 //! It has a runtime of its own, so that a caller who blocks his keeps his locks, and a timer on the boot
 //! clock, so that a suspend doesn't stop it. A hold costs one entry in a map and one in an ordered set of due
-//! times; a task exists only while a renewal is under way. What the rest of the process wants of the keeper
-//! goes through the [`Inbox`].
+//! times; a renewal under way is a future in that entry, without a task or a timer of its own. What the rest of the
+//! process wants of the keeper goes through the [`Inbox`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use crate::backend::{Contender, LossReason};
 use crate::client::Ticket;
 use crate::clock::{self, BootTimer, Moment};
 use crate::error::{Error, ErrorKind, Result};
-use crate::hold::{Borrowed, Hold, lock};
+use crate::hold::{Hold, lock};
 use crate::plan::{HoldState, Step};
 use crate::random::jitter;
+use crate::renewing::Renewing;
 
 /// How often the clocks are compared while anything is held: bounds how late a step of the wall clock is seen.
 const WATCH: u64 = 1_000_000_000;
@@ -104,7 +104,8 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    fn touch(&self, id: u64) {
+    /// Something happened to a hold.
+    pub(crate) fn touch(&self, id: u64) {
         lock(&self.post).touched.push(id);
         self.arrived.notify_one();
     }
@@ -171,15 +172,37 @@ struct Keeper {
 struct Entry {
     hold: Arc<Hold>,
     due: u64,
-    waker: Waker,
     /// Dropped with the entry, which cuts a renewal under way short.
-    renewing: Option<oneshot::Sender<()>>,
+    renewing: Option<Renewing>,
+}
+
+impl Entry {
+    /// Looks whether the store has answered.
+    fn poll_renewing(&mut self) {
+        if let Some(renewing) = &mut self.renewing
+            && renewing.poll(&self.hold)
+        {
+            self.renewing = None;
+        }
+    }
+
+    /// Gives up on an answer that doesn't come.
+    fn time_out(&mut self, now: Moment) {
+        if let Some(renewing) = self
+            .renewing
+            .take_if(|renewing| renewing.until() <= now.boot)
+        {
+            renewing.give_up(&self.hold);
+        }
+    }
 }
 
 impl Keeper {
     async fn run(&mut self, mut timer: BootTimer) {
         loop {
             let Some(wake_at) = self.work() else {
+                // The connections that renewals go through have their turns on this thread too.
+                tokio::task::yield_now().await;
                 continue;
             };
             tokio::select! {
@@ -238,14 +261,9 @@ impl Keeper {
 
     fn take_in(&mut self, hold: Arc<Hold>) {
         let id = hold.terms.id;
-        let waker = Waker::from(Arc::new(Touch {
-            inbox: self.inbox.clone(),
-            id,
-        }));
         let entry = Entry {
             hold,
             due: 0,
-            waker,
             renewing: None,
         };
         self.due.insert((entry.due, id));
@@ -261,10 +279,9 @@ impl Keeper {
 
     /// A contender woke us or came back from a renewal.
     fn touched(&mut self, id: u64) {
-        if let Some(entry) = self.holds.get(&id) {
-            entry
-                .hold
-                .poll_changed(&mut Context::from_waker(&entry.waker));
+        if let Some(entry) = self.holds.get_mut(&id) {
+            entry.poll_renewing();
+            entry.hold.poll_changed();
             self.step(id, clock::now());
         }
     }
@@ -285,8 +302,12 @@ impl Keeper {
         let Some(entry) = self.holds.get_mut(&id) else {
             return;
         };
+        entry.time_out(now);
         match entry.hold.step(now) {
-            Step::Sleep(at) => self.reschedule(id, at),
+            Step::Sleep(at) => {
+                let until = entry.renewing.as_ref().map(Renewing::until);
+                self.reschedule(id, until.map_or(at, |until| until.min(at)));
+            }
             Step::Lost | Step::Over => self.forget(id),
             Step::Renew { ttl, timeout } => {
                 let Some(borrowed) = entry.hold.borrow() else {
@@ -295,14 +316,8 @@ impl Keeper {
                     return self.reschedule(id, soon);
                 };
                 entry.hold.sent(now);
-                let (renewing, cut) = oneshot::channel();
-                entry.renewing = Some(renewing);
-                let hold = entry.hold.clone();
-                let inbox = self.inbox.clone();
-                tokio::spawn(async move {
-                    renew(&hold, borrowed, ttl, timeout, cut).await;
-                    inbox.touch(hold.terms.id);
-                });
+                entry.renewing = Some(Renewing::new(borrowed, ttl, timeout, now));
+                entry.poll_renewing();
                 self.step(id, now);
             }
         }
@@ -329,31 +344,6 @@ impl Drop for Keeper {
         for hold in held.chain(post) {
             hold.lose(LossReason::Unreachable);
         }
-    }
-}
-
-/// One renewal; the contender is back in its hold when this ends.
-async fn renew(
-    hold: &Hold,
-    mut borrowed: Borrowed,
-    ttl: Duration,
-    timeout: Duration,
-    cut: oneshot::Receiver<()>,
-) {
-    tokio::select! {
-        biased;
-        _ = cut => {}
-        answer = tokio::time::timeout(timeout, borrowed.renew(ttl)) => match answer {
-            Ok(Ok(renewal)) => hold.settle(Some(renewal)),
-            Ok(Err(error)) => {
-                tracing::warn!(name = %hold.terms.name, %error, "renewal unanswered");
-                hold.settle(None);
-            }
-            Err(_) => {
-                tracing::warn!(name = %hold.terms.name, ?timeout, "renewal unanswered in time");
-                hold.settle(None);
-            }
-        },
     }
 }
 
@@ -385,17 +375,5 @@ pub(crate) async fn within<T>(
             ErrorKind::Ambiguous,
             format!("the store gave no answer within {patience:?}"),
         )),
-    }
-}
-
-/// Wakes the keeper for one hold.
-struct Touch {
-    inbox: Arc<Inbox>,
-    id: u64,
-}
-
-impl Wake for Touch {
-    fn wake(self: Arc<Self>) {
-        self.inbox.touch(self.id);
     }
 }

@@ -28,6 +28,7 @@ mod lock;
 mod name;
 pub mod plan;
 mod random;
+mod renewing;
 
 pub use backend::{LossReason, Release};
 pub use claim::{Claim, Owner, Token};

@@ -1,5 +1,6 @@
 //! The keeper over a store that misbehaves on command.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::scripted::{Answer, store};
@@ -22,6 +23,30 @@ async fn a_hold_is_renewed_until_it_is_released() {
         renewals,
         "renewed after its release"
     );
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_hold_however_it_ended() {
+    let (store, client) = store();
+    // Every contender has its store, and the store keeps what wakes its hold.
+    let before = Arc::strong_count(&store.tries);
+    let gone = || Arc::strong_count(&store.tries) == before;
+    let acquire = || async { client.lock("a").unwrap().ttl(TTL).acquire().await.unwrap() };
+
+    let guard = acquire().await;
+    let looks_on = guard.held();
+    guard.release().await.unwrap();
+    until("no contender after a release", gone).await;
+    drop(looks_on);
+
+    drop(acquire().await);
+    until("no contender after a drop", gone).await;
+
+    store.script(|script| script.loss = Some(LossReason::Stolen));
+    let guard = acquire().await;
+    soon(guard.lost()).await;
+    drop(guard);
+    until("no contender after a loss", gone).await;
 }
 
 #[tokio::test]

@@ -79,11 +79,18 @@ impl Tries {
         let since = self.since(number)?;
         self.unanswered.retain(|sent| *sent != number);
         match reply {
-            TryReply::Granted(token) => Ok(Attempt::Granted(Grant {
-                token,
-                since,
-                ttl: self.ttl,
-            })),
+            TryReply::Granted(token) => {
+                if self.unanswered.is_empty() {
+                    // Nothing lands any more. A hold may last for weeks, and there may be a hundred thousand.
+                    self.unanswered = Vec::new();
+                    self.sent = VecDeque::new();
+                }
+                Ok(Attempt::Granted(Grant {
+                    token,
+                    since,
+                    ttl: self.ttl,
+                }))
+            }
             TryReply::Busy {
                 holder,
                 ours,

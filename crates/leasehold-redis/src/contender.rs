@@ -87,7 +87,7 @@ impl RedisContender {
             channel = Some(ready.map_err(Failure::Unsent)?);
             let told = self
                 .told
-                .get_or_insert_with(|| shared.subscriber.register(owner.clone()));
+                .get_or_insert_with(|| shared.subscriber.register(self.owner));
             told.mailbox.clear();
         }
         let number = trying.tries.send(clock::now());
@@ -251,12 +251,14 @@ impl Contender for RedisContender {
         // Held: what the tries needed is of no use any more.
         self.attempt = None;
         let renewer = &self.shared.renewer;
-        match renewer.renew(&self.name, self.owner, ttl).await? {
-            Renewal::Lost(_) if renewer.was_broken(&self.name, self.owner).await => {
-                Ok(Renewal::Lost(LossReason::Broken))
-            }
-            renewal => Ok(renewal),
+        let renewal = renewer.renew(&self.name, self.owner, ttl).await?;
+        // In a box: thousands of renewals may be under way, and next to none of them comes here.
+        if matches!(renewal, Renewal::Lost(_))
+            && Box::pin(renewer.was_broken(&self.name, self.owner)).await
+        {
+            return Ok(Renewal::Lost(LossReason::Broken));
         }
+        Ok(renewal)
     }
 
     async fn release(&mut self, keep: Duration) -> Result<Release> {

@@ -82,6 +82,11 @@ impl Keys {
         }
     }
 
+    /// The lock's counter alone.
+    pub(crate) fn counter(name: &Name) -> String {
+        [Family::Single.counter(), &tagged(name.as_str())].concat()
+    }
+
     /// The key that says that this owner has been released.
     pub(crate) fn tombstone(name: &Name, owner: Owner) -> String {
         [FAMILY, "x:", &tagged(name.as_str()), ":", &owner.to_hex()].concat()

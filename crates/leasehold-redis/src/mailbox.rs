@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use leasehold_core::Owner;
+
 use crate::reply::Message;
 
 /// What one waiter or holder was told.
@@ -62,13 +64,13 @@ impl Mailbox {
 
 /// Everybody who is told something, by owner.
 #[derive(Debug, Default)]
-pub(crate) struct Boxes(Arc<Mutex<HashMap<String, Arc<Mailbox>>>>);
+pub(crate) struct Boxes(Arc<Mutex<HashMap<Owner, Arc<Mailbox>>>>);
 
 impl Boxes {
     /// A box for messages to this owner; gone when the returned registration is dropped.
-    pub(crate) fn register(&self, owner: String) -> Registration {
+    pub(crate) fn register(&self, owner: Owner) -> Registration {
         let mailbox = Arc::new(Mailbox::default());
-        lock(&self.0).insert(owner.clone(), mailbox.clone());
+        lock(&self.0).insert(owner, mailbox.clone());
         Registration {
             boxes: self.0.clone(),
             owner,
@@ -89,7 +91,7 @@ impl Boxes {
         let Some(message) = Message::parse(payload) else {
             return;
         };
-        let mailbox = lock(&self.0).get(message.owner()).cloned();
+        let mailbox = lock(&self.0).get(&message.owner()).cloned();
         if let Some(mailbox) = mailbox {
             mailbox.put(Some(message));
         }
@@ -99,8 +101,8 @@ impl Boxes {
 /// An entry among those who are told; ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
-    boxes: Arc<Mutex<HashMap<String, Arc<Mailbox>>>>,
-    owner: String,
+    boxes: Arc<Mutex<HashMap<Owner, Arc<Mailbox>>>>,
+    owner: Owner,
     pub(crate) mailbox: Arc<Mailbox>,
 }
 

@@ -101,15 +101,20 @@ async fn send(servers: Arc<Servers>, batch: Vec<Renew>) {
 }
 
 async fn ask(servers: &Servers, batch: &[Renew]) -> Result<Vec<Value>, Failure> {
-    let mut keys = Vec::with_capacity(batch.len() * 2);
-    let mut args = Vec::with_capacity(batch.len() * 2);
-    for renew in batch {
-        let Keys { lock, counter, .. } = Keys::of(&renew.name);
-        keys.extend([lock, counter]);
-        args.extend([renew.owner.to_hex(), millis(renew.ttl).to_string()]);
-    }
-    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let counters: Vec<String> = batch
+        .iter()
+        .map(|renew| Keys::counter(&renew.name))
+        .collect();
+    let args: Vec<[String; 2]> = batch
+        .iter()
+        .map(|renew| [renew.owner.to_hex(), millis(renew.ttl).to_string()])
+        .collect();
+    let locks = batch.iter().map(|renew| renew.name.as_str());
+    let keys: Vec<&str> = locks
+        .zip(&counters)
+        .flat_map(|(lock, counter)| [lock, counter])
+        .collect();
+    let args: Vec<&str> = args.iter().flatten().map(String::as_str).collect();
     match servers.ask_together(&RENEW, &keys, &args).await? {
         Value::Array(answers) if answers.len() == batch.len() => Ok(answers),
         other => Err(Failure::Sent(Error::new(

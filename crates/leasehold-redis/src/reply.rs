@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::{Duration, UNIX_EPOCH};
 
-use leasehold_core::{Error, ErrorKind, Holder, Identity, Result, Token};
+use leasehold_core::{Error, ErrorKind, Holder, Identity, Owner, Result, Token};
 use redis::Value;
 
 /// What a try was answered.
@@ -20,23 +20,23 @@ pub(crate) enum TryReply {
 }
 
 /// What a process is told on its channel.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     /// The lock is yours, counted from that try.
     Granted {
-        owner: String,
+        owner: Owner,
         token: Token,
         number: u64,
         alive: Duration,
     },
     /// The lock is free and you come first.
-    Free { owner: String },
+    Free { owner: Owner },
     /// Your lock was broken.
-    Broken { owner: String },
+    Broken { owner: Owner },
 }
 
 impl Message {
-    pub(crate) fn owner(&self) -> &str {
+    pub(crate) fn owner(self) -> Owner {
         match self {
             Self::Granted { owner, .. } | Self::Free { owner } | Self::Broken { owner } => owner,
         }
@@ -46,7 +46,7 @@ impl Message {
     pub(crate) fn parse(payload: &str) -> Option<Self> {
         let mut words = payload.split(' ');
         let kind = words.next()?;
-        let owner = words.next()?.to_owned();
+        let owner = words.next()?.parse().ok()?;
         let message = match kind {
             "granted" => Self::Granted {
                 owner,
@@ -175,17 +175,20 @@ mod tests {
 
     #[test]
     fn messages_are_read_strictly() {
-        let granted = Message::parse("granted abc 17 3 10000").unwrap();
+        let owner = Owner::random().unwrap();
+        let read = |text: &str| Message::parse(&text.replace("abc", &owner.to_hex()));
+        let granted = read("granted abc 17 3 10000").unwrap();
         assert_eq!(
             granted,
             Message::Granted {
-                owner: "abc".into(),
+                owner,
                 token: Token::new(17).unwrap(),
                 number: 3,
                 alive: Duration::from_secs(10),
             }
         );
-        assert_eq!(Message::parse("free abc").unwrap().owner(), "abc");
+        assert_eq!(read("free abc").unwrap().owner(), owner);
+        assert_eq!(Message::parse("free abc"), None);
         for other in [
             "",
             "granted abc",
@@ -195,7 +198,7 @@ mod tests {
             "hello abc",
             "broken abc d",
         ] {
-            assert_eq!(Message::parse(other), None, "{other}");
+            assert_eq!(read(other), None, "{other}");
         }
     }
 }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold_core::{Error, ErrorKind, Result, background};
+use leasehold_core::{Error, ErrorKind, Owner, Result, background};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
@@ -74,7 +74,7 @@ impl Shards {
     }
 
     /// A box for messages to this owner.
-    pub(crate) fn register(&self, owner: String) -> Registration {
+    pub(crate) fn register(&self, owner: Owner) -> Registration {
         self.shared.boxes.register(owner)
     }
 

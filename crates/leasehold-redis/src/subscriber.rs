@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use leasehold_core::{Error, ErrorKind, Result, background};
+use leasehold_core::{Error, ErrorKind, Owner, Result, background};
 use redis::aio::PubSub;
 use tokio::sync::{oneshot, watch};
 
@@ -33,7 +33,7 @@ pub(crate) enum Subscriber {
 
 impl Subscriber {
     /// A box for messages to this owner; gone when the returned registration is dropped.
-    pub(crate) fn register(&self, owner: String) -> Registration {
+    pub(crate) fn register(&self, owner: Owner) -> Registration {
         match self {
             Self::One(subscription) => subscription.shared.boxes.register(owner),
             Self::Many(shards) => shards.register(owner),

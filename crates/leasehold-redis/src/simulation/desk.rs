@@ -75,7 +75,7 @@ impl Waiter {
     /// Takes a message in.
     pub(super) fn told(&mut self, payload: &str) -> Option<Grant> {
         let message = Message::parse(payload).unwrap();
-        assert_eq!(message.owner(), self.owner.to_hex());
+        assert_eq!(message.owner(), self.owner);
         match message {
             Message::Granted {
                 token,

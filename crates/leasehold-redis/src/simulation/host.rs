@@ -308,8 +308,9 @@ impl World<'_> {
         let Some(message) = Message::parse(payload) else {
             return self.violated(format!("the channel says {payload:?}"));
         };
+        let owner = message.owner().to_hex();
         let of = |client: &super::client::Client| {
-            client.habits.host == host && client.owner() == Some(message.owner())
+            client.habits.host == host && client.owner() == Some(&owner)
         };
         if let Some(client) = self.clients.iter().position(of) {
             self.mail(client, Some(message));

@@ -318,10 +318,7 @@ fn a_broken_hold_says_so_and_the_lock_goes_on() {
     desk.break_hold(1_000);
     let told = std::mem::take(&mut desk.redis.store().published);
     assert!(waiter.told(&told[0].1).is_some());
-    assert_eq!(
-        Message::parse(&told[1].1).unwrap().owner(),
-        holder.owner.to_hex()
-    );
+    assert_eq!(Message::parse(&told[1].1).unwrap().owner(), holder.owner);
     assert_eq!(desk.renew(&holder, 1_001), 2);
     let broken = desk.redis.store().text(&Keys::broken(&name()));
     assert_eq!(broken, Some(holder.owner.to_hex()));

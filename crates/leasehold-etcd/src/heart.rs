@@ -54,6 +54,11 @@ pub(crate) async fn run(
         if now.boot >= due.beat.max(retry_at) {
             retry_at = match beat(&session, &link, &lease).await {
                 Ok(()) => 0,
+                // Another cluster: a lease of this number there may have a place of ours, which is to end.
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    tracing::warn!(%error, lease = lease.id, "the session is given up");
+                    return session.end();
+                }
                 Err(error) => {
                     tracing::debug!(%error, lease = lease.id, "beat unanswered");
                     session.missed(&error);

@@ -94,10 +94,9 @@ impl Redis {
     pub(crate) async fn connect(config: Config) -> Result<Self> {
         let place = Topology::of(config.place);
         let grants = place.servers(GRANT);
-        let found = check::reach(&grants).await;
+        let found = check::greet(&grants, &place, &config.shown).await;
         found.map_err(|error| error.during("connect").on(&config.shown))?;
         let renewer = Renewer::start(Arc::new(place.servers(RENEWAL)))?;
-        check::warn_once(&grants, &config.shown).await;
         let id = Owner::random()?.to_hex();
         let replicas = config
             .replicas

@@ -163,7 +163,7 @@ pub(crate) async fn scan(
         let mut scan = cmd("SCAN");
         scan.arg(&cursor)
             .arg("MATCH")
-            .arg(family.counters())
+            .arg(family.counters(prefix))
             .arg("COUNT")
             .arg(1000);
         let (next, found): (String, Vec<String>) =
@@ -189,7 +189,10 @@ fn not_a_sibling(name: &Name) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::Invalid,
-        format!("names that begin with \"{FAMILY}\" are leasehold's own keys"),
+        format!(
+            "names that begin with \"{FAMILY}\", by themselves or with the prefix, are leasehold's own keys; choose \
+             another"
+        ),
     ))
 }
 
@@ -223,6 +226,7 @@ impl Backend for Redis {
     }
 
     async fn inspect(&self, name: &Name) -> Result<Inspection> {
+        not_a_sibling(name)?;
         self.look(name).await
     }
 

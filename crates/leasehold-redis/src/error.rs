@@ -176,6 +176,11 @@ fn answered(error: &RedisError) -> Error {
             ErrorKind::Invalid,
             "the connection's settings can't be right",
         ),
+        _ if text(error).contains("COUNTER is at its end") => (
+            ErrorKind::Unsupported,
+            "the lock's counter, leasehold:f:{…}, stands so high that it can't rise any more, so there is no token; \
+             delete it, if whatever checks tokens may see lower ones again, or choose another name",
+        ),
         _ if text(error).contains("WRONGTYPE") => (
             ErrorKind::Unsupported,
             "a key beside the lock's, leasehold:f:{…} and the like, holds something that isn't leasehold's; delete \

@@ -92,6 +92,16 @@ impl Failure {
         self
     }
 
+    /// Whether the store gave no answer that says anything, and may give one when asked again.
+    pub(crate) fn is_outage(&self) -> bool {
+        self.code == UNAVAILABLE && !self.is_unreplicated()
+    }
+
+    /// Whether it was granted and given back for want of replicas.
+    pub(crate) fn is_unreplicated(&self) -> bool {
+        self.kind == ErrorKind::Unreplicated.as_str()
+    }
+
     /// A store that can't be used as configured, however its URL was given.
     pub(crate) fn connecting(error: &Error) -> Self {
         let mut failure = Self::from(error);
@@ -107,7 +117,7 @@ impl From<&Error> for Failure {
         let code = match error.kind() {
             ErrorKind::Invalid => USAGE,
             ErrorKind::Unsupported => CONFIG,
-            ErrorKind::Unavailable | ErrorKind::Ambiguous => UNAVAILABLE,
+            ErrorKind::Unavailable | ErrorKind::Unreplicated | ErrorKind::Ambiguous => UNAVAILABLE,
             ErrorKind::Unauthorized => REFUSED,
             ErrorKind::Lost => LOST,
             // Bug, and kinds to come, which get a code of their own when they do.
@@ -189,6 +199,7 @@ mod tests {
             (ErrorKind::Invalid, 64),
             (ErrorKind::Unsupported, 78),
             (ErrorKind::Unavailable, 69),
+            (ErrorKind::Unreplicated, 69),
             (ErrorKind::Ambiguous, 69),
             (ErrorKind::Unauthorized, 77),
             (ErrorKind::Lost, 76),

@@ -130,7 +130,11 @@ impl Run<'_> {
                     *failures = 0;
                     change(armed.contender()?, &busy).await;
                 }
-                Err(error) => self.outage(error, failures).await?,
+                Err(error) => {
+                    // It did answer: from here on only the wait says how long to try.
+                    self.answered |= error.kind() == ErrorKind::Unreplicated;
+                    self.outage(error, failures).await?;
+                }
             }
         }
     }

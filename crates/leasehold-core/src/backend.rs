@@ -246,6 +246,8 @@ pub enum Renewal {
 pub enum LossReason {
     /// Its time was over.
     Expired,
+    /// The store had it no more though its time wasn't over: it was deleted, or the store has lost its memory.
+    Gone,
     /// Somebody else has it.
     Stolen,
     /// The session that it hung on is gone.
@@ -264,6 +266,7 @@ impl LossReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Expired => "expired",
+            Self::Gone => "gone",
             Self::Stolen => "stolen",
             Self::SessionLost => "session_lost",
             Self::Unreachable => "unreachable",
@@ -277,6 +280,7 @@ impl std::fmt::Display for LossReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Expired => "its time was over",
+            Self::Gone => "it was gone from the store before its time",
             Self::Stolen => "somebody else has it",
             Self::SessionLost => "the session it hung on is gone",
             Self::Unreachable => "the store gave no answer until its time was over",
@@ -295,6 +299,8 @@ pub enum Release {
     Expired,
     /// It had ended before, and somebody else has it.
     Another,
+    /// An operator had taken it away, and nobody has it; only from a store that remembers.
+    Broken,
 }
 
 impl Release {
@@ -305,6 +311,7 @@ impl Release {
             Self::Freed => "freed",
             Self::Expired => "expired",
             Self::Another => "another",
+            Self::Broken => "broken",
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Contender, Release, Renewal};
+use crate::backend::{Contender, LossReason, Release, Renewal};
 use crate::claim::{Owner, Token};
 use crate::client::Store;
 use crate::error::{Error, ErrorKind, Result};
@@ -56,6 +56,11 @@ impl Resumed {
         };
         let outcome = match renewal {
             Ok(Renewal::Renewed { .. }) => Ok(()),
+            // When it was taken and renewed last is known to nobody here.
+            Ok(Renewal::Lost(LossReason::Expired)) => Err(Error::new(
+                ErrorKind::Lost,
+                "the lock is lost: its time was over, or it was deleted from the store",
+            )),
             Ok(Renewal::Lost(reason)) => Err(Error::new(
                 ErrorKind::Lost,
                 format!("the lock is lost: {reason}"),

@@ -14,6 +14,8 @@ pub enum ErrorKind {
     Unsupported,
     /// The store can't be reached or can't answer. The request has had no effect, or none that lasts.
     Unavailable,
+    /// Too few replicas had the grant in time; it was given back.
+    Unreplicated,
     /// The store refuses the credentials or the rights they carry.
     Unauthorized,
     /// The lock was held and is no longer.
@@ -32,6 +34,7 @@ impl ErrorKind {
             Self::Invalid => "invalid",
             Self::Unsupported => "unsupported",
             Self::Unavailable => "unavailable",
+            Self::Unreplicated => "unreplicated",
             Self::Unauthorized => "unauthorized",
             Self::Lost => "lost",
             Self::Ambiguous => "ambiguous",
@@ -113,7 +116,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.inner.kind,
-            ErrorKind::Unavailable | ErrorKind::Ambiguous
+            ErrorKind::Unavailable | ErrorKind::Unreplicated | ErrorKind::Ambiguous
         )
     }
 

@@ -201,6 +201,7 @@ impl Guard {
             }),
             Release::Expired => Err(explain(lost(LossReason::Expired))),
             Release::Another => Err(explain(lost(LossReason::Stolen))),
+            Release::Broken => Err(explain(lost(LossReason::Broken))),
         }
     }
 

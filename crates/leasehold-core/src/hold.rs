@@ -117,6 +117,10 @@ impl Hold {
     pub(crate) fn settle(&self, renewal: Option<Renewal>) {
         let mut plan = lock(&self.plan);
         match renewal {
+            // The store's clock can't be so far ahead: somebody took it away.
+            Some(Renewal::Lost(LossReason::Expired)) if !plan.remaining(clock::now()).is_zero() => {
+                plan.answered(Renewal::Lost(LossReason::Gone), jitter());
+            }
             Some(renewal) => plan.answered(renewal, jitter()),
             None => plan.unanswered(clock::now(), jitter()),
         }

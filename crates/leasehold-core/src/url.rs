@@ -149,9 +149,10 @@ impl StoreUrl {
 /// What to write instead of `word`: the nearest of `known`, or all of them.
 #[must_use]
 pub fn suggestion(word: &str, known: &[&str]) -> String {
+    let lower = word.to_lowercase();
     let nearest = known
         .iter()
-        .map(|known| (distance(word, known), *known))
+        .map(|known| (distance(&lower, known), *known))
         .min()
         .filter(|(distance, _)| *distance <= 2);
     match nearest {
@@ -183,14 +184,14 @@ fn params(query: &str) -> Result<Vec<(String, String)>> {
         let Some((name, value)) = pair.split_once('=') else {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                format!("URL parameter \"{pair}\" has no value; write {pair}=…"),
+                format!("not a store URL: its parameter \"{pair}\" has no value; write {pair}=…"),
             ));
         };
         let name = decode(name)?;
         if params.iter().any(|(known, _)| *known == name) {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                format!("URL parameter \"{name}\" is given twice"),
+                format!("not a store URL: its parameter \"{name}\" is given twice"),
             ));
         }
         params.push((name, decode(value)?));
@@ -293,6 +294,8 @@ mod tests {
         assert_eq!(url.take("prefix").as_deref(), Some("a/b:"));
         let error = url.finish(&["prefix", "y"]).unwrap_err();
         assert!(error.to_string().contains("did you mean \"y\"?"), "{error}");
+        let hint = suggestion("PREFIX", &["x", "prefix"]);
+        assert_eq!(hint, "did you mean \"prefix\"?");
     }
 
     #[test]

@@ -94,10 +94,9 @@ impl Redis {
     pub(crate) async fn connect(config: Config) -> Result<Self> {
         let place = Topology::of(config.place);
         let grants = place.servers(GRANT);
-        let found = check::reach(&grants).await;
+        let found = check::greet(&grants, &place, &config.shown).await;
         found.map_err(|error| error.during("connect").on(&config.shown))?;
         let renewer = Renewer::start(Arc::new(place.servers(RENEWAL)))?;
-        check::warn_once(&grants, &config.shown).await;
         let id = Owner::random()?.to_hex();
         let replicas = config
             .replicas
@@ -164,7 +163,7 @@ pub(crate) async fn scan(
         let mut scan = cmd("SCAN");
         scan.arg(&cursor)
             .arg("MATCH")
-            .arg(family.counters())
+            .arg(family.counters(prefix))
             .arg("COUNT")
             .arg(1000);
         let (next, found): (String, Vec<String>) =
@@ -190,7 +189,10 @@ fn not_a_sibling(name: &Name) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::Invalid,
-        format!("names that begin with \"{FAMILY}\" are leasehold's own keys"),
+        format!(
+            "names that begin with \"{FAMILY}\", by themselves or with the prefix, are leasehold's own keys; choose \
+             another"
+        ),
     ))
 }
 
@@ -224,6 +226,7 @@ impl Backend for Redis {
     }
 
     async fn inspect(&self, name: &Name) -> Result<Inspection> {
+        not_a_sibling(name)?;
         self.look(name).await
     }
 

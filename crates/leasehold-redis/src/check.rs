@@ -7,6 +7,7 @@ use leasehold_core::backend::{Finding, Verdict};
 use leasehold_core::{Error, ErrorKind, Result};
 use redis::cmd;
 
+use crate::error;
 use crate::link::Link;
 use crate::replicas::Replicas;
 use crate::servers::Servers;
@@ -15,21 +16,62 @@ use crate::topology::Topology;
 /// The oldest server that has all the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// Whether this user is let in by the servers that can be reached, and one can.
-pub(crate) async fn reach(servers: &Servers) -> Result<()> {
+/// Whether this user is let in by the servers that can be reached, one can, and they are what the URL says. Warns of
+/// what may lose held locks, once per store and process.
+pub(crate) async fn greet(servers: &Servers, topology: &Topology, url: &Arc<str>) -> Result<()> {
     let mut reached = Err(Error::new(
         ErrorKind::Unavailable,
         "the cluster has no master",
     ));
-    for (_, master) in servers.masters().await? {
+    let warns = is_first(url);
+    for (node, master) in servers.masters().await? {
         match master.command(&cmd("PING")).await {
             Ok(_) => reached = Ok(()),
             Err(error) if !error.is_retryable() => return Err(error),
             // The others' locks can be had all the same.
-            Err(error) => reached = reached.or(Err(error)),
+            Err(error) => {
+                reached = reached.or(Err(error));
+                continue;
+            }
+        }
+        // Who may lock need not have the right to look: no answer is no reason to fail.
+        let Ok(info) = info(&master).await else {
+            continue;
+        };
+        belongs(&info, topology)?;
+        if warns {
+            warn(&info, &node, url);
         }
     }
     reached
+}
+
+/// Refuses a server that is another kind of one than the URL says.
+fn belongs(info: &Info, topology: &Topology) -> Result<()> {
+    let wrong = |what: &str| Err(Error::new(ErrorKind::Invalid, what));
+    let is = |name, value| info.get(name).is_some_and(|found| found == value);
+    if matches!(topology, Topology::Cluster(_)) {
+        return Ok(());
+    }
+    if is("cluster_enabled", "1") {
+        return wrong(error::OF_A_CLUSTER);
+    }
+    // Behind sentinels the role was looked at already, and changes.
+    if matches!(topology, Topology::Sentinel(_)) {
+        return Ok(());
+    }
+    if is("redis_mode", "sentinel") || is("server_mode", "sentinel") {
+        return wrong(error::A_SENTINEL);
+    }
+    if is("role", "slave") {
+        return wrong(&format!(
+            "the server is a replica of {}:{}, and locks need the master; name that in the URL, or the sentinels \
+             with redis+sentinel://",
+            field(info, "master_host"),
+            field(info, "master_port"),
+        ));
+    }
+    Ok(())
 }
 
 /// Looks at the servers.
@@ -112,29 +154,19 @@ fn enough(info: &Info, wanted: u32) -> Finding {
     }
 }
 
-/// Warns of what may lose held locks, once per store and process.
-pub(crate) async fn warn_once(servers: &Servers, url: &Arc<str>) {
-    static WARNED: Mutex<Option<HashSet<Arc<str>>>> = Mutex::new(None);
-    let first = WARNED
-        .lock()
+/// Whether this process hasn't met the store before.
+fn is_first(url: &Arc<str>) -> bool {
+    static MET: Mutex<Option<HashSet<Arc<str>>>> = Mutex::new(None);
+    MET.lock()
         .unwrap_or_else(PoisonError::into_inner)
         .get_or_insert_default()
-        .insert(url.clone());
-    if !first {
-        return;
-    }
-    let Ok(masters) = servers.masters().await else {
-        return;
-    };
-    for (node, master) in masters {
-        // Who may lock need not have the right to look: no answer is no reason to fail.
-        let Ok(info) = info(&master).await else {
-            return;
-        };
-        for finding in judge(&info, None) {
-            if finding.verdict == Verdict::Bad {
-                tracing::warn!(store = %url, node, "{}: {}", finding.what, finding.advice);
-            }
+        .insert(url.clone())
+}
+
+fn warn(info: &Info, node: &str, url: &Arc<str>) {
+    for finding in judge(info, None) {
+        if finding.verdict == Verdict::Bad {
+            tracing::warn!(store = %url, node, "{}: {}", finding.what, finding.advice);
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::replicas;
 use crate::sentinel::{self, Sentinels};
 use crate::tls;
 
-/// How long a connection may take to be made.
-pub(crate) const CONNECT: Duration = Duration::from_secs(5);
+/// How long a connection may take to be made: less than a caller commonly waits, so that it is told what went wrong.
+pub(crate) const CONNECT: Duration = Duration::from_secs(4);
 
 /// The parameters besides `prefix`, which every store has.
 const PARAMETERS: &[&str] = &[
@@ -159,7 +159,9 @@ fn host(text: &str, port: u16) -> Result<Node> {
     }
     let node = Node::parse(text, port)?;
     if node.host.is_empty() {
-        return Err(invalid("it has no host, as in redis://localhost:6379"));
+        return Err(invalid(
+            "a host is missing; write redis://localhost:6379, and several as h1,h2,h3",
+        ));
     }
     Ok(node)
 }

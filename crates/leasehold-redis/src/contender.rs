@@ -217,6 +217,7 @@ fn outcome(answer: Value) -> Result<Release> {
         Value::BulkString(text) if text == b"freed" => Ok(Release::Freed),
         Value::BulkString(text) if text == b"expired" => Ok(Release::Expired),
         Value::BulkString(text) if text == b"another" => Ok(Release::Another),
+        Value::BulkString(text) if text == b"broken" => Ok(Release::Broken),
         other => Err(reply::unexpected(&other)),
     }
 }

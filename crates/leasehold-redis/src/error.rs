@@ -6,6 +6,11 @@ use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
 const LACKS_RIGHT: &str =
     "the user lacks a right; leasehold-redis's README has the access rule it needs";
 
+pub(crate) const OF_A_CLUSTER: &str =
+    "the server is a node of a cluster; write redis+cluster:// for redis://";
+pub(crate) const A_SENTINEL: &str =
+    "the server is a sentinel; write redis+sentinel://…?master=NAME for redis://";
+
 /// An error of a request that was sent: without an answer it may have taken effect.
 pub(crate) fn sent(error: RedisError) -> Error {
     if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
@@ -28,18 +33,57 @@ pub(crate) fn connecting(error: RedisError) -> Error {
         )
         .because(text(&error));
     }
+    if speaks_no_tls(&error) {
+        return Error::new(
+            ErrorKind::Invalid,
+            "the server doesn't speak TLS at this port; write redis:// for rediss://, or name its port for TLS",
+        );
+    }
     if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
         return Error::new(
             ErrorKind::Unavailable,
-            "the server can't be reached; is it running, and are host and port right?",
+            "the server can't be reached; is it running, and are its address and the scheme right (rediss:// where it \
+             speaks TLS, redis:// where it doesn't)?",
         )
         .because(text(&error));
+    }
+    if text(&error).contains("refused to switch database") {
+        return no_such_database(&error);
     }
     answered(&error)
 }
 
+fn no_such_database(error: &RedisError) -> Error {
+    if is_unknown_command(error) {
+        return Error::new(
+            ErrorKind::Invalid,
+            "the server has no databases; leave the path out of the URL, and if it is a sentinel write \
+             redis+sentinel://…?master=NAME",
+        );
+    }
+    let text = text(error);
+    if text.contains("out of range") {
+        return Error::new(
+            ErrorKind::Invalid,
+            "the server has no database of this number; name a lower one in the URL's path, or raise the server's \
+             setting `databases` (16 by default)",
+        );
+    }
+    if text.contains("cluster mode") {
+        return Error::new(ErrorKind::Invalid, OF_A_CLUSTER);
+    }
+    answered(error)
+}
+
 /// An error of a sentinel, which only answers questions.
 pub(crate) fn asking_sentinel(error: RedisError) -> Error {
+    if is_unknown_command(&error) {
+        return Error::new(
+            ErrorKind::Invalid,
+            "a server that is named as a sentinel is none; write redis:// for redis+sentinel://, or name the \
+             sentinels (port 26379 by default)",
+        );
+    }
     let error = connecting(error);
     let what = if error.kind() == ErrorKind::Unauthorized {
         "a sentinel refuses its user or password, or the right to SENTINEL MASTER; ?sentinel-user=… and \
@@ -58,7 +102,18 @@ pub(crate) fn asking_cluster(error: RedisError) -> Error {
             "the server is no node of a cluster; write redis:// for redis+cluster://",
         );
     }
+    if is_unknown_command(&error) {
+        return Error::new(
+            ErrorKind::Invalid,
+            "the server is no node of a cluster; is it a sentinel? then write redis+sentinel://…?master=NAME",
+        );
+    }
     connecting(error)
+}
+
+/// Whether the server is of a kind that doesn't have the command at all.
+fn is_unknown_command(error: &RedisError) -> bool {
+    text(error).contains("unknown command")
 }
 
 /// Whether a replica refused to write. Older servers tell it of a script in the text alone.
@@ -71,6 +126,11 @@ pub(crate) fn is_read_only(error: &RedisError) -> bool {
 /// Whether it was this side that ended a TLS handshake. The driver hands the cause on as text alone.
 fn certificate_refused(error: &RedisError) -> bool {
     error.is_io_error() && text(error).contains("invalid peer certificate")
+}
+
+/// Whether what came back was no TLS at all. Most servers without it say nothing, though.
+fn speaks_no_tls(error: &RedisError) -> bool {
+    error.is_io_error() && text(error).contains("InvalidContentType")
 }
 
 /// Whether a script was refused a command or a key; no code of its own tells that in older servers.
@@ -105,10 +165,9 @@ fn answered(error: &RedisError) -> Error {
         Kind::Server(ServerErrorKind::MasterDown | ServerErrorKind::ClusterDown) => {
             (ErrorKind::Unavailable, "the server has no master")
         }
-        Kind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => (
-            ErrorKind::Invalid,
-            "the server is a node of a cluster; write redis+cluster:// for redis://",
-        ),
+        Kind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => {
+            (ErrorKind::Invalid, OF_A_CLUSTER)
+        }
         Kind::Server(ServerErrorKind::TryAgain) => (
             ErrorKind::Unavailable,
             "the lock's keys are being moved to another node",
@@ -116,6 +175,11 @@ fn answered(error: &RedisError) -> Error {
         Kind::InvalidClientConfig => (
             ErrorKind::Invalid,
             "the connection's settings can't be right",
+        ),
+        _ if text(error).contains("COUNTER is at its end") => (
+            ErrorKind::Unsupported,
+            "the lock's counter, leasehold:f:{…}, stands so high that it can't rise any more, so there is no token; \
+             delete it, if whatever checks tokens may see lower ones again, or choose another name",
         ),
         _ if text(error).contains("WRONGTYPE") => (
             ErrorKind::Unsupported,

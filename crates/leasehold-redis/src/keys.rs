@@ -51,9 +51,18 @@ impl Family {
         }
     }
 
-    /// The pattern that finds every counter.
-    pub(crate) fn counters(self) -> String {
-        format!("{}*", self.counter())
+    /// A pattern that finds the counter of every lock whose name begins with this, and few others: the name is what
+    /// stands in the braces or right behind them.
+    pub(crate) fn counters(self, prefix: &str) -> String {
+        let mut pattern = format!("{}{{*", self.counter());
+        for letter in prefix.chars() {
+            if "*?[]\\".contains(letter) {
+                pattern.push('\\');
+            }
+            pattern.push(letter);
+        }
+        pattern.push('*');
+        pattern
     }
 
     /// The lock whose counter this is.
@@ -159,6 +168,16 @@ mod tests {
                 assert_eq!(lock, Some(name.as_str()), "{keys:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_pattern_for_a_prefix_is_for_the_server_and_has_no_patterns_of_the_prefix() {
+        let pattern = Family::Single.counters("a*[b]?\\");
+        assert_eq!(pattern, "leasehold:f:{*a\\*\\[b\\]\\?\\\\*");
+        assert_eq!(
+            Family::Redlock.counters("jobs/"),
+            "leasehold:redlock:f:{*jobs/*"
+        );
     }
 
     #[test]

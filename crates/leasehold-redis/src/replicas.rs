@@ -143,9 +143,10 @@ impl Replicas {
             });
         }
         Err(Error::new(
-            ErrorKind::Unavailable,
+            ErrorKind::Unreplicated,
             format!(
-                "{acknowledged} of the {} replicas that {COUNT} asks for had the lock within {:?}; it was released",
+                "{acknowledged} of the {} replicas that {COUNT} asks for had the lock within {:?}; it was released; \
+                 look at the replicas, or ask for fewer",
                 self.wanted.count, self.wanted.timeout
             ),
         ))

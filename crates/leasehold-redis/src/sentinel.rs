@@ -47,11 +47,15 @@ pub(crate) fn named(url: &mut StoreUrl) -> Result<Option<Named>> {
         return Ok(None);
     }
     let master = url.take(MASTER).filter(|name| !name.is_empty());
-    let master = master.ok_or_else(|| {
-        invalid("it needs the name that the sentinels know the master by, as in ?master=mymaster")
-    })?;
-    let user = url.take(USER);
-    let password = match url.take(PASSWORD_FILE) {
+    let (user, file) = (url.take(USER), url.take(PASSWORD_FILE));
+    let Some(master) = master else {
+        // It may be there under another name.
+        url.finish(&[MASTER, USER, PASSWORD_FILE])?;
+        return Err(invalid(
+            "it needs the name that the sentinels know the master by, as in ?master=mymaster",
+        ));
+    };
+    let password = match file {
         Some(file) => Some(password(&file)?),
         None if user.is_some() => {
             return Err(invalid(&format!("{USER} and {PASSWORD_FILE} go together")));

@@ -231,6 +231,9 @@ async fn braces_and_pattern_characters_in_names_are_plain_characters() {
     assert_eq!(listed("[a").await, ["[a]"]);
     assert_eq!(listed("a\\").await, ["a\\b"]);
     assert_eq!(listed("?").await, [""; 0]);
+    // Their counters' keys don't begin as the names do.
+    assert_eq!(listed("a}").await, ["a}b"]);
+    assert_eq!(listed("{}").await, ["{}x"]);
     let prefixed = connect(&format!("{}?prefix=a*:", server.url())).await;
     let _guard = take(&prefixed, "x", LONG).await;
     let found = prefixed.list("").await.unwrap();
@@ -249,6 +252,26 @@ async fn key_that_became_something_else_hides_no_lock_from_the_list() {
     let found = client.list("").await.unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].name.as_str(), "b");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counter_at_its_end_grants_nothing_and_stays() {
+    let server = server();
+    let client = connect(&server.url()).await;
+    let mut raw = Raw::to(&server);
+    // The last one there is, and the last that a number of a script can count to.
+    for end in [u64::MAX, 1 << 53] {
+        let counter = end.to_string();
+        raw.ask::<()>(&["SET", "leasehold:f:{a}", &counter]);
+        let error = lock(&client, "a", LONG).try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("can't rise"), "{error}");
+        assert!(!raw.ask::<bool>(&["EXISTS", "a"]));
+        assert_eq!(raw.ask::<String>(&["GET", "leasehold:f:{a}"]), counter);
+    }
+    raw.ask::<()>(&["SET", "leasehold:f:{a}", &((1_u64 << 53) - 1).to_string()]);
+    let guard = take(&client, "a", LONG).await;
+    assert_eq!(guard.token().get(), 1 << 53);
 }
 
 #[tokio::test(flavor = "multi_thread")]

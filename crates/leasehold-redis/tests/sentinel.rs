@@ -291,7 +291,7 @@ async fn grant_that_too_few_replicas_have_is_given_back_at_once() {
     );
     group.server(1).freeze().unwrap();
     let error = lock(&client, "a", LONG).try_acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unreplicated, "{error}");
     assert!(error.to_string().contains("1 of the 2 replicas"), "{error}");
     assert!(!raw(&group, 0).ask::<bool>(&["EXISTS", "a"]));
     // Who asks for fewer gets it.

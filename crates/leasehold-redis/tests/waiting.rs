@@ -301,12 +301,12 @@ async fn robbed(commands: &[&[&str]], reason: LossReason, outcome: Release) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn key_deleted_by_hand_is_told_and_not_made_anew() {
-    robbed(&[&["DEL", "a"]], LossReason::Expired, Release::Expired).await;
+    robbed(&[&["DEL", "a"]], LossReason::Gone, Release::Expired).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_flushed_is_told_and_not_made_anew() {
-    robbed(&[&["FLUSHALL"]], LossReason::Expired, Release::Expired).await;
+    robbed(&[&["FLUSHALL"]], LossReason::Gone, Release::Expired).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

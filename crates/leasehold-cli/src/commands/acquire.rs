@@ -33,7 +33,9 @@ pub(crate) async fn acquire(args: Acquire, context: &Context) -> Result<u8, Fail
             store,
             context,
         };
-        match asking.take(&asking.lock()?, signals, "").await? {
+        // This process is the holder that others see, and it ends now.
+        let lock = asking.lock()?.program("leasehold acquire");
+        match asking.take(&lock, signals, "").await? {
             Outcome::Granted(guard) => detach(&asking, guard, signals).await,
             Outcome::Over(0) => {
                 let printed = print(&asking, None);

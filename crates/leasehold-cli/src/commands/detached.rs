@@ -62,7 +62,10 @@ pub(crate) async fn release(args: args::Release, context: &Context) -> Result<u8
             tell(context, &store, "released", &name, &text);
             return Ok(0);
         }
-        leasehold::Release::Expired => "it had ended before, and nobody has it",
+        leasehold::Release::Expired => {
+            "it had ended before, by its time or because it was deleted, and nobody has it"
+        }
+        leasehold::Release::Broken => "an operator had taken it away, and nobody has it",
         leasehold::Release::Another => "it had ended before, and somebody else has it",
     };
     let lost = Failure::from(Error::new(ErrorKind::Lost, why));

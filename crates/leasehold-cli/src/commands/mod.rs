@@ -20,7 +20,7 @@ use leasehold_core::clock::{self, Moment};
 
 use crate::config::Settings;
 use crate::duration;
-use crate::exit::{Failure, UNAVAILABLE};
+use crate::exit::Failure;
 use crate::printer::Printer;
 use crate::store::{self, Store};
 
@@ -86,7 +86,7 @@ impl Context {
         let answer = async {
             loop {
                 match question().await {
-                    Err(outage) if outage.code == UNAVAILABLE => failure = Some(outage),
+                    Err(outage) if outage.is_outage() => failure = Some(outage),
                     answer => return answer,
                 }
                 tokio::time::sleep(AGAIN).await;

@@ -163,7 +163,8 @@ impl Task<'_> {
             Ok(found) => {
                 let what = match found {
                     Release::Another => "and somebody else has it",
-                    _ => "and nobody knows since when",
+                    Release::Broken => "for an operator took it away",
+                    Release::Freed | Release::Expired => "and nobody knows since when",
                 };
                 let text = format!(
                     "\"{name}\" was no longer held when the command ended with {code}, {what}"

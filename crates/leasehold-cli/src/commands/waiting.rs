@@ -11,7 +11,7 @@ use leasehold_core::clock::{self, Moment};
 use super::Context;
 use crate::args::{Log, Wait};
 use crate::duration;
-use crate::exit::{Failure, UNAVAILABLE};
+use crate::exit::Failure;
 use crate::printer::{Event, Level};
 use crate::show;
 use crate::store::Store;
@@ -43,16 +43,17 @@ pub(super) async fn acquire(
 ) -> Result<Option<Guard>, Failure> {
     let begun = clock::now();
     let try_once = async || lock.try_acquire().await;
-    if let Some(guard) = context
-        .first(store, "acquire", Some(name), try_once)
-        .await?
-    {
-        return Ok(Some(guard));
+    let waits = wait.is_some_and(|wait| wait != Wait::AtMost(Duration::ZERO));
+    match context.first(store, "acquire", Some(name), try_once).await {
+        Ok(None) => {}
+        // It did answer, so the wait says for how long to try.
+        Err(failure) if waits && failure.is_unreplicated() => {}
+        first => return first,
     }
     let Some(wait) = wait else {
         return Ok(look_again(lock, store).await);
     };
-    if wait == Wait::AtMost(Duration::ZERO) {
+    if !waits {
         return Ok(None);
     }
     let watch = Watch {
@@ -68,7 +69,7 @@ pub(super) async fn acquire(
     };
     match outcome {
         // The time was over before an answer to the last question came: busy, unless the store is really out.
-        Err(failure) if failure.code == UNAVAILABLE => {
+        Err(failure) if failure.is_outage() => {
             let inspect = store.client.inspect(name);
             match context.once(store, "acquire", name, inspect).await {
                 Ok(found) if found.holder.is_some() => Ok(None),

@@ -104,7 +104,7 @@ pub(crate) async fn supervise(
     guard: &Guard,
     signals: &mut Signals,
 ) -> Result<Ending, SuperviseError> {
-    let mut changes = signals::stream(Signal::CHILD)?;
+    let mut changes = signals::children()?;
     let mut timer = BootTimer::new()?;
     let mut terminal = Terminal::open()?;
     let mut run = Run::start(job, guard, terminal.as_mut())?;

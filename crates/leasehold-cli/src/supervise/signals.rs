@@ -66,6 +66,15 @@ pub(super) fn stream(signal: Signal) -> io::Result<unix::Signal> {
     unix::signal(SignalKind::from_raw(signal.as_raw()))
 }
 
+/// The news of children, also where whoever started us had it blocked: else neither the job's end nor the guardian's
+/// would ever be noticed.
+pub(super) fn children() -> io::Result<unix::Signal> {
+    let mut children = SigSet::empty();
+    children.add(nix::sys::signal::Signal::SIGCHLD);
+    children.thread_unblock()?;
+    stream(Signal::CHILD)
+}
+
 /// The signals that this process ignores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ignored(u64);

@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use nix::sys::signal::SigSet;
 use rustix::process::{Signal, getpgid};
 
 use crate::place::{LEASEHOLD, Place, Running, code, guardians, output, send, text, wait_until};
@@ -225,6 +226,32 @@ fn a_killed_guardian_is_replaced() {
         assert_eq!(getpgid(Some(second)), getpgid(Some(job[0])));
     }
     assert_eq!(place.job(), job, "the job noticed");
+    running.send(Signal::KILL);
+    place.wait_for_no_job();
+}
+
+#[test]
+fn where_child_signals_come_blocked_the_ends_of_job_and_guardian_are_seen() {
+    let mut children = SigSet::empty();
+    children.add(nix::sys::signal::Signal::SIGCHLD);
+    let place = Place::new();
+    let start = |script| {
+        // What is started meanwhile inherits it.
+        children.thread_block().unwrap();
+        let running = Running::start(&mut place.run_script(LONG, script));
+        children.thread_unblock().unwrap();
+        running
+    };
+    assert_eq!(start("exit 7").code(), 7);
+    let running = start("sleep 100; true");
+    place.wait_for_job(2);
+    let first = running.guardian();
+    send(first, Signal::KILL);
+    wait_until("there is another guardian", || {
+        guardians(running.pid())
+            .into_iter()
+            .find(|pid| *pid != first)
+    });
     running.send(Signal::KILL);
     place.wait_for_no_job();
 }

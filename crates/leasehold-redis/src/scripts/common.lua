@@ -23,8 +23,15 @@ local function note(owner, n, channel, streak, since, holder)
     call('DEL', L)
     error(last.err)
   end
+  local before = last
   last = last and tonumber(string.match(last, '^%d+')) or 0
   if last < tonumber(micros) then return micros end
+  if last + 1 == last then
+    -- As high as a number here can count; no time of a clock is: somebody wrote it.
+    call('SET', F, before)
+    call('DEL', L)
+    error('COUNTER is at its end')
+  end
   -- The clock was set back. The counter lasts until long after the time that it is ahead to.
   local token = string.format('%.0f', last + 1)
   local keep = string.format('%.0f', math.floor((last + 1) / 1000) - tonumber(millis) + 604800000)

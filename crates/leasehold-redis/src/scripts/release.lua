@@ -10,11 +10,12 @@ local queued = call('EXISTS', Q) == 1
 
 if current ~= owner then
   if queued then leave(owner) end
-  if call('GET', KEYS[6]) == owner then call('DEL', KEYS[6]) end
+  local broken = call('GET', KEYS[6]) == owner
+  if broken then call('DEL', KEYS[6]) end
   if current then return 'another' end
   -- We may have been the one that was to take it.
   if queued then pass('0', '0') end
-  return 'expired'
+  return broken and 'broken' or 'expired'
 end
 if keep > 0 then
   call('PEXPIRE', L, keep)

@@ -393,7 +393,10 @@ impl World<'_> {
         let owner = release.owner.clone();
         match value {
             Value::BulkString(text)
-                if matches!(text.as_slice(), b"freed" | b"expired" | b"another") => {}
+                if matches!(
+                    text.as_slice(),
+                    b"freed" | b"expired" | b"another" | b"broken"
+                ) => {}
             other => return self.violated(format!("a release was answered {other:?}")),
         }
         self.released.insert(owner);

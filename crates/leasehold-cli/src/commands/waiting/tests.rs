@@ -9,7 +9,7 @@ use leasehold_core::Claim;
 use leasehold_core::backend::{Backend, Contender};
 
 use super::*;
-use crate::exit::REFUSED;
+use crate::exit::{REFUSED, UNAVAILABLE};
 
 #[test]
 fn an_outage_is_told_of_once_a_minute_and_at_once_when_it_comes_back() {

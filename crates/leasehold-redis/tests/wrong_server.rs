@@ -1,0 +1,66 @@
+//! A URL that names another kind of server than the one that is there: refused at connect, with what to write.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
+
+mod common;
+
+use common::server;
+use leasehold::ErrorKind;
+use leasehold_testkit::servers::{RedisCluster, RedisEdition, RedisSentinel};
+
+#[track_caller]
+fn is_invalid(error: &leasehold::Error, hint: &str) {
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains(hint), "{error}");
+    assert_eq!(error.operation(), Some("connect"), "{error}");
+}
+
+async fn refused(url: &str, hint: &str) {
+    is_invalid(&leasehold::connect(url).await.unwrap_err(), hint);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinel_or_replica_as_a_server_and_server_as_a_sentinel() {
+    for edition in [
+        RedisEdition::Redis6,
+        RedisEdition::Redis7,
+        RedisEdition::Valkey8,
+    ] {
+        let group = RedisSentinel::start(edition).unwrap();
+        let sentinel = group.sentinel_address(0);
+        refused(&format!("redis://{sentinel}"), "redis+sentinel://").await;
+        refused(&format!("redis://{sentinel}/1"), "redis+sentinel://").await;
+        refused(&format!("redis+cluster://{sentinel}"), "redis+sentinel://").await;
+        let (master, replica) = (group.address(0), group.address(1));
+        let hint = format!("a replica of {master}");
+        refused(&format!("redis://{replica}"), &hint).await;
+        let url = format!("redis+sentinel://{master}?master=mymaster");
+        refused(&url, "write redis:// for redis+sentinel://").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_of_a_cluster_as_a_server() {
+    for edition in [RedisEdition::Redis7, RedisEdition::Valkey8] {
+        let cluster = RedisCluster::start(edition).unwrap();
+        let node = cluster.address(0);
+        refused(&format!("redis://{node}"), "redis+cluster://").await;
+        refused(&format!("redis://{node}/1"), "redis+cluster://").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_as_a_cluster_or_without_that_database_or_tls() {
+    let server = server();
+    let at = server.address();
+    let hint = "write redis:// for redis+cluster://";
+    refused(&format!("redis+cluster://{at}"), hint).await;
+    refused(&format!("redis://{at}/99"), "databases").await;
+    let unix = format!("redis+unix://{}?prefix=a", server.socket().display());
+    leasehold::connect(&unix).await.unwrap();
+    // It mostly says nothing to what it can't read.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let error = leasehold::connect(&format!("rediss://{at}"))
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("redis://"), "{error}");
+}

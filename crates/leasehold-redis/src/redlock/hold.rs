@@ -19,6 +19,15 @@ pub(crate) enum Extended {
     Unknown,
 }
 
+impl From<Renewal> for Extended {
+    fn from(renewal: Renewal) -> Self {
+        match renewal {
+            Renewal::Renewed { .. } => Self::Ours,
+            Renewal::Lost(reason) => Self::Gone(reason),
+        }
+    }
+}
+
 /// One renewal, sent to all nodes at once.
 #[derive(Debug)]
 pub(crate) struct Extension {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::backend::Release;
-use leasehold_core::{Name, Owner};
+use leasehold_core::{Name, Owner, clock};
 use leasehold_testkit::servers::{Redis, RedisEdition};
 use redis::{Connection, FromRedisValue, Value};
 
@@ -12,6 +12,7 @@ use super::exchange::Answer;
 use super::hold::Extended;
 use super::members::{Entry, Record};
 use super::script::{self, BREAK, ENTER, LEAVE, LOOK, Notice, TAKE, WRITE};
+use crate::renewer::renewal;
 use crate::script::{Code, RENEW};
 
 struct Node {
@@ -103,7 +104,9 @@ impl Node {
         let [lock, counter, ..] = script::keys(&self.name, owner);
         let answer = self.call(&RENEW, &[lock, counter], &[&owner.to_hex(), "60000"]);
         match answer {
-            Value::Array(answers) => script::extended(&answers[0]),
+            Value::Array(answers) => {
+                renewal(&answers[0], clock::now(), Duration::from_secs(60)).into()
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -180,18 +183,17 @@ fn a_broken_hold_is_told_and_shown() {
         let holder = owner();
         node.take(holder, "1", "take", "-");
         node.write(holder, 77);
-        let keys = script::keys(&node.name, holder);
-        let looked = node.call(&LOOK, &keys[..4], &[]);
+        let looked = node.call(&LOOK, &script::look_keys(&node.name), &[]);
         let view = script::view(looked).unwrap();
         assert_eq!(view.value, Some(holder.to_hex()));
         assert_eq!(view.holder.token.map(leasehold_core::Token::get), Some(77));
         let hex = holder.to_hex();
         let keys = script::break_keys(&node.name);
-        assert_eq!(node.call(&BREAK, &keys, &[&hex]), Value::Int(1));
-        assert_eq!(node.call(&BREAK, &keys, &[&hex]), Value::Int(0));
+        assert_eq!(node.call(&BREAK, &keys, &[&hex, "0"]), Value::Int(1));
+        assert_eq!(node.call(&BREAK, &keys, &[&hex, "0"]), Value::Int(0));
         let expired = Extended::Gone(leasehold_core::backend::LossReason::Expired);
         assert_eq!(node.renew(holder), expired);
-        let [_, _, broken] = keys;
+        let [.., broken] = keys;
         assert_eq!(node.ask::<String>(&["GET", &broken]), hex);
         assert!(node.ask::<i64>(&["PTTL", &broken]) > 0);
     }

@@ -14,6 +14,7 @@ use super::super::exchange::{Effect, Event, Outcome, Request};
 use super::super::hold::{Extension, Leaving, Step};
 use super::super::nodes::{Node, Nodes, Quorum};
 use super::super::script::{self, ENTER, LEAVE, Notice, TAKE, WRITE};
+use crate::renewer::renewal;
 use crate::script::RENEW;
 use crate::simulation::lua::{Interpreter, Texts};
 
@@ -238,7 +239,7 @@ impl Cluster {
                 let Value::Array(answers) = self.run(node, RENEW.text, &keys, &args) else {
                     panic!("no list");
                 };
-                script::extended(&answers[0])
+                renewal(&answers[0], self.now(), TTL).into()
             } else {
                 super::super::hold::Extended::Unknown
             };

@@ -53,7 +53,9 @@ async fn restart(nodes: &mut RedisNodes, at: usize) {
 async fn counting(client: &Client, count: usize) {
     let wanted = format!("{count} of ");
     until(ms(20_000), async || {
-        client.check().await.unwrap()[0].what.starts_with(&wanted)
+        let findings = client.check().await.unwrap();
+        eprintln!("{:?} {findings:?}", clock::now());
+        findings[0].what.starts_with(&wanted)
     })
     .await;
 }
@@ -236,7 +238,6 @@ async fn one_server_serves_redis_and_redlock_side_by_side() {
     take(&many, "a", LONG).await.release().await.unwrap();
     let guard = take(&many, "a", LONG).await;
     assert_busy(&one, "a").await;
-    assert_eq!(one.list("").await.unwrap().len(), 0);
     assert_eq!(many.list("").await.unwrap().len(), 1);
     guard.release().await.unwrap();
     // On one of three it takes a vote, and not the lock.

@@ -36,6 +36,8 @@ pub(super) struct RedlockContender {
     attempt: Option<Attempt>,
     /// At least one request went out.
     asked: bool,
+    /// It is held, as far as anybody was told.
+    granted: bool,
     /// The longest it can last.
     ttl: Duration,
     /// What others may see of the holder.
@@ -61,6 +63,7 @@ impl RedlockContender {
         contender.about = about;
         contender.ttl = claim.ttl;
         contender.asked = false;
+        contender.granted = false;
         contender
     }
 
@@ -74,6 +77,7 @@ impl RedlockContender {
             owner,
             attempt: None,
             asked: true,
+            granted: true,
             ttl: Duration::ZERO,
             about: "".into(),
             post,
@@ -268,14 +272,14 @@ impl RedlockContender {
     }
 
     fn terms(&self, keep: Duration) -> Terms {
-        let all = self.panel.quorum().all();
-        let loose = self.attempt.as_ref().map_or(Nodes::NONE, Attempt::loose);
+        let attempt = self.attempt.as_ref();
         Terms {
             name: self.name.clone(),
             owner: self.owner,
             ttl: self.ttl,
-            loose: all.iter().filter(|node| loose.contains(*node)).collect(),
+            loose: attempt.map_or(Nodes::NONE, Attempt::loose),
             keep,
+            unheard: !self.granted,
         }
     }
 
@@ -324,6 +328,7 @@ impl Contender for RedlockContender {
         }
         match outcome {
             Outcome::Granted { token, since } => {
+                self.granted = true;
                 let token = Token::new(token)
                     .ok_or_else(|| Error::new(ErrorKind::Bug, "a token was zero"))?;
                 Ok(Tried::Granted(Grant {
@@ -420,6 +425,8 @@ impl Contender for RedlockContender {
         }
         match departure::begin(&self.panel, self.terms(keep)).await {
             Ok(Some(found)) => Ok(found),
+            // Nothing was held that could be said to be freed; the rest of it goes on by itself.
+            Ok(None) if !self.granted => Ok(Release::Expired),
             _ => Err(Error::new(
                 ErrorKind::Ambiguous,
                 "too few nodes answered the release; where it isn't released it ends by its TTL",

@@ -26,6 +26,8 @@ pub(super) struct Terms {
     pub(super) loose: Nodes,
     /// It stays this much longer, by time alone.
     pub(super) keep: Duration,
+    /// Nobody wants to hear what it found, nor begins it again.
+    pub(super) unheard: bool,
 }
 
 struct Departure {
@@ -91,7 +93,8 @@ impl Departure {
         }
         drop(ticket);
         // What it found can't be said: whoever asked begins again.
-        if found.is_none() || self.leaving.is_over() {
+        let again = found.is_none() && !self.terms.unheard;
+        if again || self.leaving.is_over() {
             return;
         }
         if let Err(error) = background::spawn(self.rest()) {
@@ -135,6 +138,7 @@ impl Departure {
             None => {}
             Some((node, Ok(left))) => self.leaving.answered(node, left, &mut steps),
             Some((node, Err(failure))) => {
+                eprintln!("LEAVE {node} {failure:?}");
                 self.panel.site(node).seat.doubt();
                 let may_land = failure.may_land();
                 self.leaving

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::backend::Release;
 use leasehold_core::{Holder, Result};
 use redis::{Value, cmd};
 
@@ -146,11 +147,19 @@ impl Site {
         Ok((answer, None))
     }
 
-    /// Also at a node that doesn't count: what is left there goes.
+    /// Also at a node that doesn't count: what is left there goes. Once more where the connection had gone stale; if it
+    /// isn't there any more then, the first may be what freed it.
     pub(super) async fn leave(&self, keys: &[String; 6], args: &[String]) -> Result<Left, Failure> {
         let (keys, args) = (strs(keys), strs(args));
-        let left = self.grants.call_uncounted(&LEAVE, &keys, &args).await?;
-        script::left(left).map_err(Failure::Sent)
+        let stale = match self.grants.call_uncounted(&LEAVE, &keys, &args).await {
+            Err(Failure::Stale(error)) => error,
+            answer => return script::left(answer?).map_err(Failure::Sent),
+        };
+        let again = self.grants.call_uncounted(&LEAVE, &keys, &args).await?;
+        match script::left(again).map_err(Failure::Sent)? {
+            left if left.found == Release::Freed => Ok(left),
+            _ => Err(Failure::Stale(stale)),
+        }
     }
 
     /// Tells a waiter that it comes next. If it isn't heard the waiter looks by itself later.

@@ -54,7 +54,6 @@ async fn counting(client: &Client, count: usize) {
     let wanted = format!("{count} of ");
     until(ms(20_000), async || {
         let findings = client.check().await.unwrap();
-        eprintln!("{:?} {findings:?}", clock::now());
         findings[0].what.starts_with(&wanted)
     })
     .await;

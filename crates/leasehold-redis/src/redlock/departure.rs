@@ -138,7 +138,6 @@ impl Departure {
             None => {}
             Some((node, Ok(left))) => self.leaving.answered(node, left, &mut steps),
             Some((node, Err(failure))) => {
-                eprintln!("LEAVE {node} {failure:?}");
                 self.panel.site(node).seat.doubt();
                 let may_land = failure.may_land();
                 self.leaving

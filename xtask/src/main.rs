@@ -12,6 +12,7 @@
 mod bench;
 mod deny;
 mod parts;
+mod sim;
 mod tidy;
 mod tree;
 
@@ -25,8 +26,10 @@ usage: cargo xtask COMMAND
   check    the same without the tests
   servers  bring the real servers that tests need, all or those named
   up NAME  start a server, for example redis, print its URL, stop it on Ctrl-C
-  bench [sqlite|redis] [--peers] [--quick] [--write]
+  bench [sqlite|redis|etcd] [--peers] [--quick] [--write]
            measure; --write puts the figures into docs/benchmarks.md
+  sim [--seeds N]
+           run the simulations with so many seeds, half of them fresh
 
 and each part alone:
 ";
@@ -38,19 +41,24 @@ fn main() -> ExitCode {
         ["test"] => parts::run(parts::PARTS),
         ["test", "--full"] => parts::run(parts::PARTS.iter().chain([&parts::FULL])),
         ["check"] => parts::run(parts::without_tests()),
-        ["bench", words @ ..] => match bench::run(words) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => {
-                eprintln!("bench failed: {why}");
-                ExitCode::FAILURE
-            }
-        },
+        ["bench", words @ ..] => ended("bench", bench::run(words)),
+        ["sim", words @ ..] => ended("sim", sim::run(words)),
         ["up" | "servers", ..] => parts::become_servers(&words),
         [name] => match parts::named(name) {
             Some(part) => parts::run([part]),
             None => usage(),
         },
         _ => usage(),
+    }
+}
+
+fn ended(name: &str, outcome: Result<(), String>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{name} failed: {why}");
+            ExitCode::FAILURE
+        }
     }
 }
 

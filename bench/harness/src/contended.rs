@@ -86,7 +86,7 @@ fn row(name: &str, contenders: u64, outcomes: &[Outcome], store: Store) -> Strin
     let middle =
         |value: fn(&Outcome) -> f64| median(&outcomes.iter().map(value).collect::<Vec<_>>());
     let commands = match store {
-        Store::Sqlite => "-".to_owned(),
+        Store::Sqlite | Store::Etcd => "-".to_owned(),
         Store::Redis => format!("{:.2}", middle(|outcome| outcome.commands)),
     };
     format!(

@@ -3,7 +3,7 @@
 //! `cargo xtask bench` builds what it needs and starts it. It starts itself again as a worker per connection, so
 //! that every library is measured in processes of its own.
 //!
-//! - `subjects`, `raw_sqlite`: what is measured here; `peers`: what is brought from elsewhere.
+//! - `subjects`, `raw_sqlite`, `raw_etcd`: what is measured here; `peers`: what is brought from elsewhere.
 //! - `pairs`, `contended`, `held`, `wrapped`: the four things that are measured.
 //! - `report`: the tables.
 
@@ -11,11 +11,19 @@ mod contended;
 mod held;
 mod pairs;
 mod peers;
+mod raw_etcd;
 mod raw_sqlite;
 mod report;
 mod server;
 mod stats;
 mod subjects;
+#[path = "../../../crates/leasehold-etcd/src/wire/mod.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the messages of leasehold's client; a part is used"
+)]
+mod wire;
 mod worker;
 mod wrapped;
 
@@ -27,7 +35,7 @@ use leasehold_bench_load::Result;
 use crate::peers::Entry;
 use crate::server::{Server, Store};
 
-const USAGE: &str = "usage: cargo xtask bench [sqlite|redis] [pairs|contended|held|wrapped] [--peers] [--quick] [--write]";
+const USAGE: &str = "usage: cargo xtask bench [sqlite|redis|etcd] [pairs|contended|held|wrapped] [--peers] [--quick] [--write]";
 
 /// What one run is asked for.
 struct Plan {
@@ -54,6 +62,7 @@ impl Plan {
         for word in words {
             match *word {
                 "sqlite" => plan.stores.push(Store::Sqlite),
+                "etcd" => plan.stores.push(Store::Etcd),
                 "redis" => plan.stores.push(Store::Redis),
                 part if PARTS.iter().any(|(word, ..)| *word == part) => {
                     plan.parts.push(part.to_owned());
@@ -68,7 +77,7 @@ impl Plan {
             return Err("the page takes whole tables: leave out either --write or the parts".into());
         }
         if plan.stores.is_empty() {
-            plan.stores = vec![Store::Sqlite, Store::Redis];
+            plan.stores = vec![Store::Sqlite, Store::Redis, Store::Etcd];
         }
         Ok(plan)
     }
@@ -101,9 +110,11 @@ fn bench(plan: &Plan) -> Result<()> {
     } else {
         Vec::new()
     };
+    let service = [peers::lock_service()];
     for store in &plan.stores {
         let peers = match store {
             Store::Redis => &peers[..],
+            Store::Etcd => &service,
             Store::Sqlite => &[],
         };
         let tables = measure(plan, *store, peers)?;

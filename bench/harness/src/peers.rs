@@ -58,11 +58,17 @@ pub(crate) fn ours(store: Store) -> [Entry; 2] {
     let raw = match store {
         Store::Sqlite => "raw rusqlite",
         Store::Redis => "raw redis-rs 1.8.1",
+        Store::Etcd => "raw tonic, two transactions",
     };
     [
         Entry::own("**leasehold**", Kind::Leasehold, "leasehold"),
         Entry::own(raw, Kind::Raw, "raw"),
     ]
+}
+
+/// etcd's own lock service: part of the server, so that nothing has to be brought.
+pub(crate) fn lock_service() -> Entry {
+    Entry::own("etcd lock service", Kind::Peer, "lock-service")
 }
 
 /// Brings the peers on Redis. One that can't be had says why in the tables.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use leasehold_bench_load::{Result, text};
-use leasehold_testkit::servers::{Redis, RedisEdition};
+use leasehold_testkit::servers::{Etcd, EtcdEdition, Redis, RedisEdition};
 use tempfile::TempDir;
 
 /// Which store.
@@ -12,6 +12,7 @@ use tempfile::TempDir;
 pub(crate) enum Store {
     Sqlite,
     Redis,
+    Etcd,
 }
 
 impl Store {
@@ -19,6 +20,7 @@ impl Store {
         match self {
             Self::Sqlite => "sqlite",
             Self::Redis => "redis",
+            Self::Etcd => "etcd",
         }
     }
 }
@@ -28,6 +30,7 @@ pub(crate) enum Server {
     /// Its folder.
     Sqlite(TempDir),
     Redis(Redis),
+    Etcd(Etcd),
 }
 
 impl Server {
@@ -36,6 +39,7 @@ impl Server {
             // Beside the build: a temporary folder is in memory on some machines, where no commit costs anything.
             Store::Sqlite => Self::Sqlite(TempDir::with_prefix_in("bench-", target).map_err(text)?),
             Store::Redis => Self::Redis(Redis::start(RedisEdition::Redis7).map_err(text)?),
+            Store::Etcd => Self::Etcd(Etcd::start(EtcdEdition::Etcd35, 1).map_err(text)?),
         })
     }
 
@@ -43,6 +47,7 @@ impl Server {
         match self {
             Self::Sqlite(_) => Store::Sqlite,
             Self::Redis(_) => Store::Redis,
+            Self::Etcd(_) => Store::Etcd,
         }
     }
 
@@ -50,6 +55,7 @@ impl Server {
         match self {
             Self::Sqlite(folder) => format!("sqlite://{}/locks.db", folder.path().display()),
             Self::Redis(redis) => redis.url(),
+            Self::Etcd(etcd) => etcd.url(),
         }
     }
 

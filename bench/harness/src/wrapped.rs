@@ -74,6 +74,12 @@ fn runs<'a>(plan: &Plan, server: &'a Server) -> Vec<(String, Run<'a>)> {
             }),
         ),
     ];
+    if let Server::Etcd(etcd) = server {
+        runs.push((
+            "`etcdctl lock x true`".into(),
+            Box::new(move || timed(etcd.control().map_err(text)?.args(["lock", "x", "true"]))),
+        ));
+    }
     if let Server::Sqlite(folder) = server {
         let path = folder.path().join("raw.db");
         runs.push((

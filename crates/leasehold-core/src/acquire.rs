@@ -230,6 +230,7 @@ impl Armed {
         if plan.remaining(clock::now()).is_zero() {
             return None;
         }
+        let contender = self.disarm()?;
         let terms = Terms {
             id: self.inbox.next_id(),
             name: lock.name.clone(),
@@ -240,8 +241,9 @@ impl Armed {
             ttl: lock.ttl,
             granted: grant.since,
             hold_at_least: lock.hold_at_least,
+            environment: contender.environment(),
         };
-        let hold = Arc::new(Hold::new(terms, plan, self.disarm()?));
+        let hold = Arc::new(Hold::new(terms, plan, contender));
         self.inbox.adopt(hold.clone());
         Some(Guard::new(hold))
     }

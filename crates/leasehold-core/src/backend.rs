@@ -174,6 +174,10 @@ pub trait Contender: Debug + Send {
     /// stays pending.
     fn poll_changed(&mut self, context: &mut Context<'_>) -> Poll<()>;
 
+    /// What this store's own tools give a command that runs under a hold, as environment variables; asked once, after
+    /// the grant. Empty where there is no such custom.
+    fn environment(&self) -> Vec<(&'static str, String)>;
+
     /// Makes the hold last at least `ttl` from now; never shortens it and never makes one where there is none.
     /// Harmless when it lands late, also after the release.
     ///

@@ -58,6 +58,13 @@ impl Guard {
         self.hold.terms.owner
     }
 
+    /// What the store's own tools give a command that runs under a lock, as environment variables: etcd's key and its
+    /// revision, for example. Empty on most stores.
+    #[must_use]
+    pub fn environment(&self) -> &[(&'static str, String)] {
+        &self.hold.terms.environment
+    }
+
     /// How long the hold lasts unless it is renewed, by the most pessimistic clock; zero once it is over.
     #[must_use]
     pub fn remaining(&self) -> Duration {

@@ -41,6 +41,8 @@ pub(crate) struct Terms {
     pub(crate) ttl: Duration,
     pub(crate) granted: Moment,
     pub(crate) hold_at_least: Duration,
+    /// See [`Contender::environment`].
+    pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 #[derive(Debug)]

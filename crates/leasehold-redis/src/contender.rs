@@ -240,6 +240,10 @@ impl Contender for RedisContender {
         }
     }
 
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     async fn renew(&mut self, ttl: Duration) -> Result<Renewal> {
         if let Some(told) = &self.told {
             told.mailbox.clear();

@@ -117,6 +117,11 @@ fn answered(error: &RedisError) -> Error {
             ErrorKind::Invalid,
             "the connection's settings can't be right",
         ),
+        _ if text(error).contains("WRONGTYPE") => (
+            ErrorKind::Unsupported,
+            "a key beside the lock's, leasehold:f:{…} and the like, holds something that isn't leasehold's; delete \
+             it, or choose another name, or a prefix with ?prefix=…",
+        ),
         _ => match error.code() {
             Some("NOAUTH" | "WRONGPASS") => (
                 ErrorKind::Unauthorized,

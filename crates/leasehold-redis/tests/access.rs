@@ -67,8 +67,11 @@ async fn the_readmes_rule_is_enough_on_every_edition() {
         // CONFIG is for `doctor` and may be refused, and so may be what gives a connection a name.
         for entry in denied {
             let text = format!("{entry:?}");
+            // Redis 6.2 names the command alone.
+            let refused = ["config|get", "client|setinfo", "config", "client"]
+                .map(|command| format!(r#"bulk-string('"object"'), bulk-string('"{command}"')"#));
             assert!(
-                text.contains("config|get") || text.contains("client|setinfo"),
+                refused.iter().any(|refused| text.contains(refused)),
                 "{edition:?} {text}"
             );
         }

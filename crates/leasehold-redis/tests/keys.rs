@@ -44,6 +44,23 @@ async fn key_that_holds_something_else_is_an_error_and_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn foreign_value_beside_a_lock_is_an_error_and_leaves_the_lock_free() {
+    let server = server();
+    let client = connect(&server.url()).await;
+    let mut raw = Raw::to(&server);
+    raw.ask::<()>(&["HSET", "leasehold:f:{counter}", "field", "1"]);
+    raw.ask::<()>(&["SET", "leasehold:q:{queue}", "text"]);
+    for name in ["counter", "queue"] {
+        let error = lock(&client, name, LONG).try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("beside the lock's"), "{error}");
+        assert_eq!(raw.ask::<i64>(&["EXISTS", name]), 0, "{name}");
+    }
+    let _other = take(&client, "other", LONG).await;
+    assert_eq!(client.list("").await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn string_of_any_shape_excludes_as_long_as_it_is_there() {
     // Owners of other makes are any bytes; a string can't be told from a lock. One without an expiry excludes until
     // somebody breaks it.

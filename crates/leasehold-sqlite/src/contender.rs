@@ -71,6 +71,10 @@ impl Contender for SqliteContender {
         changed
     }
 
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     async fn renew(&mut self, ttl: Duration) -> Result<Renewal> {
         let name = self.claim.name.clone();
         let owner = self.claim.owner.to_hex();

@@ -94,6 +94,10 @@ impl Contender for Granted {
         Poll::Pending
     }
 
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     async fn renew(&mut self, ttl: Duration) -> Result<Renewal> {
         Ok(Renewal::Renewed {
             since: clock::now(),

@@ -27,6 +27,12 @@ pub use leasehold_core::{
 };
 pub use stores::{connect, connect_to};
 
+/// What only etcd can do.
+#[cfg(feature = "etcd")]
+pub mod etcd {
+    pub use leasehold_etcd::IsOwner;
+}
+
 /// What a store is, can do, and answers to an operator.
 pub mod store {
     pub use leasehold_core::backend::{

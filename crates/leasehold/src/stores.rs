@@ -18,6 +18,11 @@ struct Store {
 
 /// Every store; a new one adds its entry here and a feature in the manifest.
 const STORES: &[Store] = &[
+    #[cfg(feature = "etcd")]
+    Store {
+        schemes: &["etcd", "etcds"],
+        connect: |url| Box::pin(leasehold_etcd::connect(url)),
+    },
     #[cfg(feature = "redis")]
     Store {
         schemes: &[

@@ -129,6 +129,8 @@ impl Task<'_> {
             variable("LEASEHOLD_OWNER", &guard.owner().to_hex()),
             variable("LEASEHOLD_STORE", &self.asking.store.shown),
         ];
+        let stores = guard.environment().iter();
+        env.extend(stores.map(|(name, value)| variable(name, value)));
         if std::env::var_os("LEASEHOLD_PASSWORD").is_some() {
             // Ours, not the job's. An empty one counts as none.
             env.push(variable("LEASEHOLD_PASSWORD", ""));

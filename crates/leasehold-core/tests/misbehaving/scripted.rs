@@ -171,6 +171,10 @@ impl Contender for Scripting {
         }
     }
 
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     async fn renew(&mut self, ttl: Duration) -> Result<Renewal> {
         let since = clock::now();
         let (script, loss) = {

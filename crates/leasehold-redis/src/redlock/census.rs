@@ -105,9 +105,12 @@ pub(super) async fn take(members: &Members, judge: Judge) -> Census {
                 refusal: None,
             };
         }
-        let sites = members.sites.iter().zip(&reports);
-        let entered =
-            sites.filter_map(|(site, report)| Some(site.enter(&judgement.entry, report.as_ref()?)));
+        let recorded = judgement.recorded();
+        let entered = recorded.iter().filter_map(|node| {
+            let report = reports.get(usize::from(node))?.as_ref()?;
+            let site = members.sites.get(usize::from(node))?;
+            Some(site.enter(&judgement.entry, report))
+        });
         for entered in join_all(entered).await {
             if let Err(error) = entered {
                 tracing::debug!(%error, "a node's record couldn't be written");

@@ -366,6 +366,10 @@ impl Contender for RedlockContender {
         }
     }
 
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     async fn renew(&mut self, ttl: Duration) -> Result<Renewal> {
         self.drain();
         self.changed = false;

@@ -61,7 +61,7 @@ pub(crate) enum Event {
     Paused,
 }
 
-/// What is to be done.
+/// What is to be done, also what comes after the decision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Effect {
     Send(Node, Request),

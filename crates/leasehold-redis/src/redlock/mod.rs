@@ -50,10 +50,12 @@ mod queue;
 mod round;
 #[cfg(test)]
 mod schedules;
-mod script;
+pub(crate) mod script;
 #[cfg(test)]
 mod script_tests;
 mod seat;
+#[cfg(test)]
+mod simulation;
 mod site;
 
 pub(crate) use backend::Redlock;

@@ -119,6 +119,9 @@ mod tests {
         // Late: its counter may be higher, then it will refuse.
         assert_eq!(round.granted(4, 20, 0), Nodes::from_iter([4]));
         assert_eq!(round.token(), Some(10));
+        // Told again, nothing is written again: that would be refused, and count as a node lost.
+        assert!(round.granted(4, 20, 0).is_empty());
+        assert!(round.granted(0, 2, 0).is_empty());
     }
 
     #[test]

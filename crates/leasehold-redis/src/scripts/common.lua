@@ -13,11 +13,16 @@ local time = call('TIME')
 local micros = time[1] .. string.sub('00000' .. time[2], -6)
 local millis = string.sub(micros, 1, -4)
 
--- Notes a grant; answers its token: one more than the last and at least the time in microseconds, so that it rises
--- even when the counter was lost.
+-- Notes the grant of the lock that was just taken; answers its token: one more than the last and at least the time in
+-- microseconds, so that it rises even when the counter was lost.
 local function note(owner, n, channel, streak, since, holder)
   local about = ' ' .. owner .. ' ' .. n .. ' ' .. millis .. ' ' .. channel .. ' ' .. streak .. ' ' .. since .. ' ' .. holder
-  local last = call('SET', F, micros .. about, 'PX', '604800000', 'GET')
+  local last = redis.pcall('SET', F, micros .. about, 'PX', '604800000', 'GET')
+  if type(last) == 'table' then
+    -- Something else lies there. Nobody would be told of a lock without a token: it is free again.
+    call('DEL', L)
+    error(last.err)
+  end
   last = last and tonumber(string.match(last, '^%d+')) or 0
   if last < tonumber(micros) then return micros end
   -- The clock was set back. The counter lasts until long after the time that it is ahead to.

@@ -97,7 +97,11 @@ impl Client {
 
 impl World<'_> {
     pub(super) fn is_done(&self, client: usize) -> bool {
-        self.clients[client].done || self.hosts[self.clients[client].habits.host].stops.dead()
+        self.clients[client].done
+            || self.hosts[self.clients[client].habits.host]
+                .machine
+                .stops
+                .dead()
     }
 
     pub(super) fn phase(&mut self, client: usize, phase: Phase) -> u64 {

@@ -8,7 +8,8 @@ use redis::Value;
 
 use super::host::{Call, Pipe, Wake};
 use super::lua::Script;
-use super::world::{Ask, Due, World, nanos};
+use super::machine::Due;
+use super::world::{Ask, World, nanos};
 use crate::renewer::{millis, renewal};
 
 impl World<'_> {
@@ -165,9 +166,7 @@ impl World<'_> {
             return;
         };
         let rest = nanos(hold.plan.remaining(self.moment(host)));
-        let state = &self.hosts[host];
-        let stands = state.stops.dead() || state.clock.paused();
-        let believes = (rest > 0 && !stands).then(|| state.clock.after(now, rest));
+        let believes = self.hosts[host].machine.believes(rest, now);
         self.records.believes(hold.record, now, believes);
     }
 
@@ -185,8 +184,8 @@ impl World<'_> {
         let host = state.habits.host;
         let hold = state.hold.as_ref()?;
         let attempt = state.attempt.as_ref()?;
-        let stands = self.hosts[host].stops.dead() || self.hosts[host].clock.paused();
-        let believes = !stands && !hold.plan.remaining(self.moment(host)).is_zero();
-        believes.then(|| (state.habits.name, attempt.owner.clone()))
+        let rest = nanos(hold.plan.remaining(self.moment(host)));
+        let believes = self.hosts[host].machine.believes(rest, self.now());
+        believes.map(|_| (state.habits.name, attempt.owner.clone()))
     }
 }

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_testkit::sim::{Clock, Connection, MS, SECOND, Stops};
+use leasehold_testkit::sim::{Clock, Connection, MS, SECOND};
 use redis::Value;
 
 use super::client::Trying;
 use super::lua::Script;
+use super::machine::Machine;
 use super::world::{Ask, Event, Request, World, name_of, nanos};
 use crate::keys::Keys;
 use crate::renewer::millis;
@@ -16,8 +17,7 @@ use crate::reply::Message;
 
 #[derive(Debug)]
 pub(super) struct Host {
-    pub(super) clock: Clock,
-    pub(super) stops: Stops,
+    pub(super) machine: Machine,
     pub(super) channel: String,
     grants: Option<Connection>,
     renewals: Option<Connection>,
@@ -126,8 +126,7 @@ impl Releasing {
 impl Host {
     pub(super) fn new(at: usize, clock: Clock) -> Self {
         Self {
-            clock,
-            stops: Stops::default(),
+            machine: Machine::new(clock),
             channel: format!("leasehold:c:{at}"),
             grants: None,
             renewals: None,

@@ -7,28 +7,47 @@ use std::rc::Rc;
 use mlua::{Function, Lua, Table, Value, Variadic};
 
 use super::store::{Reply, Store};
+use crate::redlock::script as redlock;
 use crate::script::{ACQUIRE, BREAK, RELEASE, RENEW};
 
 /// One of the scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Script {
+pub(crate) enum Script {
     Acquire,
     Release,
     Renew,
     Break,
+    Take,
+    Write,
+    Leave,
+    BreakNode,
+    Enter,
 }
+
+const SCRIPTS: usize = 9;
 
 /// The scripts' texts: the shipped ones, or ones with a fault put in.
 #[derive(Clone, Debug)]
-pub(crate) struct Texts([String; 4]);
+pub(crate) struct Texts([String; SCRIPTS]);
 
 impl Texts {
     pub(crate) fn shipped() -> Self {
-        Self([ACQUIRE.text, RELEASE.text, RENEW.text, BREAK.text].map(str::to_owned))
+        let shipped = [
+            &ACQUIRE,
+            &RELEASE,
+            &RENEW,
+            &BREAK,
+            &redlock::TAKE,
+            &redlock::WRITE,
+            &redlock::LEAVE,
+            &redlock::BREAK,
+            &redlock::ENTER,
+        ];
+        Self(shipped.map(|code| code.text.to_owned()))
     }
 
     /// Puts a fault in: `right` becomes `wrong`, wherever it stands.
-    pub(super) fn with(mut self, right: &str, wrong: &str) -> Self {
+    pub(crate) fn with(mut self, right: &str, wrong: &str) -> Self {
         assert!(
             self.0.iter().any(|text| text.contains(right)),
             "no script says {right}"
@@ -43,7 +62,7 @@ impl Texts {
 /// An interpreter with a server's memory.
 pub(crate) struct Interpreter {
     lua: Lua,
-    functions: [Function; 4],
+    functions: [Function; SCRIPTS],
     store: Rc<RefCell<Store>>,
 }
 
@@ -78,7 +97,7 @@ impl Interpreter {
     }
 
     /// Runs a script; the error is what the client would be told.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         script: Script,
         keys: &[String],

@@ -3,7 +3,7 @@
 //! What is simulated is what runs: the scripts in a Lua 5.1 interpreter over a small server in memory, the
 //! attempt's and the hold's state machines as shipped. A run is made of its seed alone. A seed that fails is
 //! replayed, with all that happened in it, by
-//! `LEASEHOLD_SIM_SEED=n cargo test -p leasehold-redis simulation::seeds`.
+//! the command that its failure prints.
 
 mod checks;
 mod client;
@@ -11,12 +11,14 @@ mod desk;
 mod hold;
 mod host;
 pub(crate) mod lua;
+pub(crate) mod machine;
 mod mutants;
 mod nemesis;
 mod poller;
-mod record;
-mod scenario;
+pub(crate) mod record;
+pub(crate) mod scenario;
 mod schedules;
+pub(crate) mod search;
 mod seeds;
 pub(crate) mod store;
 mod world;

@@ -1,6 +1,7 @@
 //! What strikes hosts and server.
 
 use super::lua::Script;
+use super::machine::Trouble;
 use super::scenario::Nemesis;
 use super::world::{Event, World, name_of};
 use crate::keys::Keys;
@@ -10,46 +11,27 @@ impl World<'_> {
         let now = self.now();
         self.note(|| format!("{nemesis:?}"));
         match nemesis {
-            Nemesis::Freeze { host, nanos } => self.hosts[host].stops.freeze(now + nanos),
-            Nemesis::Suspend { host, nanos } | Nemesis::Pause { host, nanos } => {
-                if self.hosts[host].stops.dead() || self.hosts[host].stops.held_up(now).is_some() {
-                    return;
-                }
-                self.observe_host(host);
-                let pauses = matches!(nemesis, Nemesis::Pause { .. });
-                let host_state = &mut self.hosts[host];
-                if pauses {
-                    host_state.clock.pause(now);
-                } else {
-                    host_state.clock.suspend(now);
-                }
-                host_state.stops.freeze(now + nanos);
-                self.queue
-                    .push(now + nanos, Event::Nemesis(Nemesis::Resume { host }));
-                self.observe_host(host);
-            }
-            Nemesis::Resume { host } => {
-                self.observe_host(host);
-                let tells = self.scenario.tells;
-                self.hosts[host].clock.resume(now, tells);
-                self.observe_host(host);
-            }
-            Nemesis::StepClock { host, by_nanos } => {
-                self.observe_host(host);
-                self.hosts[host].clock.step(now, by_nanos);
-                self.observe_host(host);
-            }
-            Nemesis::Kill { host } => {
-                self.observe_host(host);
-                self.hosts[host].stops.kill();
-                self.observe_host(host);
-                self.cut_all(host);
-            }
+            Nemesis::Host(host, trouble) => self.trouble(host, trouble),
             Nemesis::Cut { host } => self.cut_all(host),
             Nemesis::FreezeServer { nanos } => self.server.stops.freeze(now + nanos),
             Nemesis::RestartServer { nanos } => self.restart(nanos),
             Nemesis::StepServerClock { by_nanos } => self.server.clock.step(now, by_nanos),
             Nemesis::Break { name } => self.break_hold(name),
+        }
+    }
+
+    fn trouble(&mut self, host: usize, trouble: Trouble) {
+        let now = self.now();
+        let tells = self.scenario.tells;
+        self.observe_host(host);
+        let resumes = self.hosts[host].machine.strike(trouble, now, tells);
+        self.observe_host(host);
+        if let Some(at) = resumes {
+            let resume = Nemesis::Host(host, Trouble::Resume);
+            self.queue.push(at, Event::Nemesis(resume));
+        }
+        if let Trouble::Kill = trouble {
+            self.cut_all(host);
         }
     }
 

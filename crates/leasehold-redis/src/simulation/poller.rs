@@ -96,7 +96,7 @@ impl World<'_> {
         let owner = self.pollers[poller].value.clone();
         let record = self.records.granted(0, &owner, *micros as u64, called, now);
         self.pollers[poller].grants += 1;
-        let believes = (rest > 0).then(|| self.hosts[host].clock.after(now, rest));
+        let believes = (rest > 0).then(|| self.hosts[host].machine.clock.after(now, rest));
         self.records.believes(record, now, believes);
         self.pollers[poller].held = Some(record);
         let works = self.rng.within(0..self.scenario.base / 4);

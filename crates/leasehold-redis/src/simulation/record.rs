@@ -6,7 +6,7 @@ use leasehold_testkit::history::{self, Hold, Verdict};
 
 /// All holds of a run.
 #[derive(Debug, Default)]
-pub(super) struct Records {
+pub(crate) struct Records {
     holds: Vec<Record>,
     /// When an operator took the lock from an owner.
     broken: BTreeMap<String, u64>,
@@ -23,7 +23,7 @@ struct Record {
 
 impl Records {
     /// A grant has reached its holder; its number here.
-    pub(super) fn granted(
+    pub(crate) fn granted(
         &mut self,
         name: usize,
         owner: &str,
@@ -47,7 +47,7 @@ impl Records {
 
     /// Something happens to the holder: until now it went as foreseen, from now on it believes until
     /// `believes`, or not at all.
-    pub(super) fn believes(&mut self, record: usize, now: u64, believes: Option<u64>) {
+    pub(crate) fn believes(&mut self, record: usize, now: u64, believes: Option<u64>) {
         let record = &mut self.holds[record];
         if let Some(until) = record.believes {
             record.hold.until = record.hold.until.max(until.min(now));
@@ -56,20 +56,20 @@ impl Records {
     }
 
     /// An operator took the lock from this owner: from here on it is his responsibility.
-    pub(super) fn broken(&mut self, owner: String, now: u64) {
+    pub(crate) fn broken(&mut self, owner: String, now: u64) {
         self.broken.entry(owner).or_insert(now);
     }
 
-    pub(super) fn is_broken(&self, owner: &str) -> bool {
+    pub(crate) fn is_broken(&self, owner: &str) -> bool {
         self.broken.contains_key(owner)
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.holds.len()
     }
 
     /// Checks the holds of each name.
-    pub(super) fn check(&mut self, names: usize, now: u64) -> Result<(), String> {
+    pub(crate) fn check(&mut self, names: usize, now: u64) -> Result<(), String> {
         for record in 0..self.holds.len() {
             self.believes(record, now, None);
         }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use leasehold_testkit::sim::{MS, Rng, SECOND, Weather};
 
+use super::machine::Trouble;
+
 /// An assumption that a run breaks on purpose: then two may hold at a time, or the simulation is blind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Assumption {
@@ -20,12 +22,7 @@ pub(super) enum Assumption {
 /// What happens to a host or to the server.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Nemesis {
-    Freeze { host: usize, nanos: u64 },
-    Suspend { host: usize, nanos: u64 },
-    Pause { host: usize, nanos: u64 },
-    Resume { host: usize },
-    StepClock { host: usize, by_nanos: i64 },
-    Kill { host: usize },
+    Host(usize, Trouble),
     Cut { host: usize },
     FreezeServer { nanos: u64 },
     RestartServer { nanos: u64 },
@@ -35,18 +32,18 @@ pub(super) enum Nemesis {
 
 /// How one client behaves.
 #[derive(Clone, Debug)]
-pub(super) struct Habits {
-    pub(super) host: usize,
-    pub(super) name: usize,
-    pub(super) ttl: Duration,
+pub(crate) struct Habits {
+    pub(crate) host: usize,
+    pub(crate) name: usize,
+    pub(crate) ttl: Duration,
     /// How many of its attempts wait.
-    pub(super) waits: f64,
+    pub(crate) waits: f64,
     /// How many of those that wait give up after some time.
-    pub(super) gives_up: f64,
-    pub(super) renews: bool,
+    pub(crate) gives_up: f64,
+    pub(crate) renews: bool,
     /// The longest it works with the lock, and without.
-    pub(super) works: u64,
-    pub(super) thinks: u64,
+    pub(crate) works: u64,
+    pub(crate) thinks: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -132,14 +129,14 @@ impl Scenario {
             let host = rng.below(hosts);
             let long = rng.within(self.base / 5..self.base * 5 / 2);
             let nemesis = match rng.below(10) {
-                0 | 1 => Nemesis::Freeze { host, nanos: long },
-                2 => Nemesis::Suspend { host, nanos: long },
-                3 if pauses => Nemesis::Pause { host, nanos: long },
-                3 => Nemesis::StepClock {
-                    host,
-                    by_nanos: long as i64 - (self.base * 5 / 4) as i64,
-                },
-                4 => Nemesis::Kill { host },
+                0 | 1 => Nemesis::Host(host, Trouble::Freeze { nanos: long }),
+                2 => Nemesis::Host(host, Trouble::Suspend { nanos: long }),
+                3 if pauses => Nemesis::Host(host, Trouble::Pause { nanos: long }),
+                3 => {
+                    let by_nanos = long as i64 - (self.base * 5 / 4) as i64;
+                    Nemesis::Host(host, Trouble::StepClock { by_nanos })
+                }
+                4 => Nemesis::Host(host, Trouble::Kill),
                 5 => Nemesis::Cut { host },
                 6 => Nemesis::FreezeServer {
                     nanos: rng.within(self.base / 20..self.base),
@@ -163,10 +160,10 @@ impl Scenario {
             Some(Assumption::ServerClockIsEven) => Nemesis::StepServerClock {
                 by_nanos: self.base as i64 * 2,
             },
-            Some(Assumption::PausedMachineIsTold) => Nemesis::Pause {
-                host: rng.below(hosts),
-                nanos: self.base * 2,
-            },
+            Some(Assumption::PausedMachineIsTold) => {
+                let nanos = self.base * 2;
+                Nemesis::Host(rng.below(hosts), Trouble::Pause { nanos })
+            }
             _ => return,
         };
         for _ in 0..4 {
@@ -186,7 +183,7 @@ impl Scenario {
 }
 
 impl Habits {
-    fn new(rng: &mut Rng, base: u64, hosts: usize, names: usize) -> Self {
+    pub(crate) fn new(rng: &mut Rng, base: u64, hosts: usize, names: usize) -> Self {
         let ttl = base * [1, 1, 1, 2][rng.below(4)];
         let works = [base / 50, base / 4, base, 3 * base][rng.below(4)];
         Self {
@@ -203,7 +200,7 @@ impl Habits {
     }
 }
 
-fn weather(rng: &mut Rng, base: u64) -> Weather {
+pub(crate) fn weather(rng: &mut Rng, base: u64) -> Weather {
     let mut weather = Weather::fine(MS / 10..base / 200);
     if rng.chance(0.7) {
         weather.late = [0.0, 0.02, 0.1][rng.below(3)];

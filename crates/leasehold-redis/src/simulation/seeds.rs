@@ -1,10 +1,8 @@
 //! Many seeds, and the ways to see that they find something.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use super::lua::{Interpreter, Texts};
 use super::scenario::{Assumption, Scenario};
+use super::search::{self, Outcome};
 use super::world::{Faults, World};
 
 /// What is run: the scripts, the faults put in, and the assumption broken.
@@ -23,16 +21,18 @@ impl Setup {
             broken: None,
         }
     }
+
+    /// What runs seeds in one thread.
+    fn worker(&self) -> impl FnMut(u64) -> Outcome {
+        let redis = Interpreter::new(&self.texts);
+        move |seed| {
+            let scenario = Scenario::new(seed, self.broken);
+            finish(&mut World::new(scenario, &redis, self.faults))
+        }
+    }
 }
 
-/// One run; the number of holds in it, or what was violated.
-pub(super) fn run(setup: &Setup, redis: &Interpreter, seed: u64) -> Result<usize, String> {
-    let scenario = Scenario::new(seed, setup.broken);
-    let mut world = World::new(scenario, redis, setup.faults);
-    finish(&mut world)
-}
-
-fn finish(world: &mut World<'_>) -> Result<usize, String> {
+fn finish(world: &mut World<'_>) -> Outcome {
     world.run_until(world.scenario.end_at());
     world.finish();
     match world.violation.take() {
@@ -41,37 +41,9 @@ fn finish(world: &mut World<'_>) -> Result<usize, String> {
     }
 }
 
-/// Runs seeds on all processors until one is violated; it and what was violated.
+/// Runs seeds until one is violated; it and what was violated.
 pub(super) fn first_violation(setup: &Setup, seeds: u64) -> Option<(u64, String)> {
-    run_all(setup, seeds).0
-}
-
-fn run_all(setup: &Setup, seeds: u64) -> (Option<(u64, String)>, usize) {
-    let found = Mutex::new(None);
-    let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let holds = Mutex::new(0);
-    let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                let redis = Interpreter::new(&setup.texts);
-                while !stop.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
-                        return;
-                    }
-                    match run(setup, &redis, seed) {
-                        Ok(count) => *holds.lock().unwrap() += count,
-                        Err(violation) => {
-                            found.lock().unwrap().get_or_insert((seed, violation));
-                            stop.store(true, Ordering::Relaxed);
-                        }
-                    }
-                }
-            });
-        }
-    });
-    (found.into_inner().unwrap(), holds.into_inner().unwrap())
+    search::search(0..seeds, || setup.worker()).0
 }
 
 /// One seed with all that happened in it.
@@ -84,19 +56,15 @@ fn replay(seed: u64) {
     assert_eq!(outcome.map(|_| ()), Ok(()), "seed {seed}");
 }
 
+const TEST: &str = "simulation::seeds::many_seeds_keep_the_promises";
+
 #[test]
-fn twenty_thousand_seeds_keep_the_promises() {
-    if let Ok(seed) = std::env::var("LEASEHOLD_SIM_SEED") {
-        return replay(seed.parse().expect("LEASEHOLD_SIM_SEED is a number"));
+fn many_seeds_keep_the_promises() {
+    if let Some(seed) = search::alone() {
+        return replay(seed);
     }
-    let seeds = std::env::var("LEASEHOLD_SIM_SEEDS").map_or(20_000, |n| n.parse().unwrap());
-    let (violation, holds) = run_all(&Setup::shipped(), seeds);
-    if let Some((seed, violation)) = violation {
-        panic!(
-            "seed {seed}: {violation}\nreplay it with \
-             LEASEHOLD_SIM_SEED={seed} cargo test -p leasehold-redis simulation::seeds"
-        );
-    }
+    let setup = Setup::shipped();
+    let (seeds, holds) = search::keep(20_000, TEST, || setup.worker());
     assert!(
         holds as u64 > 10 * seeds,
         "only {holds} holds: the runs are too tame"

@@ -14,14 +14,14 @@ pub(crate) enum Reply {
     Error(String),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Data {
     Text(String),
     Hash(BTreeMap<String, String>),
     Sorted(BTreeMap<String, f64>),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     data: Data,
     /// Wall clock, in milliseconds.
@@ -29,7 +29,7 @@ struct Entry {
 }
 
 /// The keys and what a script can see besides them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     keys: BTreeMap<String, Entry>,
     /// The wall clock in microseconds; it stands while a script runs, as the real one's does.
@@ -59,6 +59,15 @@ impl Store {
         match self.command(&["GET", key]) {
             Reply::Text(text) => Some(text),
             _ => None,
+        }
+    }
+
+    /// The fields of a hash; none where there is no hash.
+    pub(crate) fn fields(&mut self, key: &str) -> BTreeMap<String, String> {
+        self.expire(key);
+        match self.keys.get(key).map(|entry| &entry.data) {
+            Some(Data::Hash(fields)) => fields.clone(),
+            _ => BTreeMap::new(),
         }
     }
 

@@ -10,6 +10,7 @@ use redis::Value;
 use super::client::Client;
 use super::host::{Host, Wake};
 use super::lua::{Interpreter, Script};
+use super::machine::Due;
 use super::poller::Poller;
 use super::record::Records;
 use super::scenario::{Nemesis, Scenario};
@@ -50,13 +51,6 @@ pub(super) enum Arrival {
         due: Due,
         wake: Wake,
     },
-}
-
-/// When a timer is due, by one of the host's clocks.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Due {
-    Boot(u64),
-    Monotonic(u64),
 }
 
 #[derive(Clone, Debug)]
@@ -246,7 +240,7 @@ impl<'a> World<'a> {
 
     /// The clocks of a host as its programs read them.
     pub(super) fn moment(&self, host: usize) -> Moment {
-        let mut moment = self.hosts[host].clock.moment(self.now());
+        let mut moment = self.hosts[host].machine.clock.moment(self.now());
         if self.faults.monotonic_only {
             moment.boot = moment.monotonic;
         }
@@ -272,10 +266,10 @@ impl<'a> World<'a> {
                 self.server.listeners.retain(|(c, _)| *c != connection);
             }
             Event::Host(host, arrival) => {
-                if self.hosts[host].stops.dead() {
+                if self.hosts[host].machine.stops.dead() {
                     return;
                 }
-                match self.hosts[host].stops.held_up(now) {
+                match self.hosts[host].machine.stops.held_up(now) {
                     Some(later) => self.queue.push(later, Event::Host(host, arrival)),
                     None => self.arrive(host, arrival),
                 }
@@ -398,32 +392,22 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn timer(&mut self, host: usize, due: Due, wake: Wake) {
-        let clock = &self.hosts[host].clock;
-        let read = clock.moment(self.now());
-        let rest = match due {
-            Due::Boot(at) => at.saturating_sub(self.moment(host).boot),
-            Due::Monotonic(at) => at.saturating_sub(read.monotonic),
-        };
-        let at = clock.after(self.now(), rest);
+        let rest = due.rest(self.moment(host));
+        let at = self.hosts[host].machine.clock.after(self.now(), rest);
         self.queue
             .push(at, Event::Host(host, Arrival::Timer { due, wake }));
     }
 
     /// A timer as the asynchronous runtime has them: on the monotonic clock.
     pub(super) fn after(&mut self, host: usize, nanos: u64, wake: Wake) {
-        let at = self.hosts[host].clock.moment(self.now()).monotonic + nanos;
+        let at = self.moment(host).monotonic + nanos;
         self.timer(host, Due::Monotonic(at), wake);
     }
 
     fn arrive(&mut self, host: usize, arrival: Arrival) {
         match arrival {
             Arrival::Timer { due, wake } => {
-                let read = self.moment(host);
-                let early = match due {
-                    Due::Boot(at) => read.boot < at,
-                    Due::Monotonic(at) => self.hosts[host].clock.moment(self.now()).monotonic < at,
-                };
-                if early {
+                if due.rest(self.moment(host)) > 0 {
                     self.timer(host, due, wake);
                 } else {
                     self.wake(host, wake);

@@ -22,7 +22,8 @@ async fn expiring_crowd(bench: &Bench, margin_ppm: u32, extends: bool) -> Outcom
         waits: vec![Wait::No, Wait::Forever, Wait::AtMost(LONG)],
         holds: u32::MAX,
         at_least: 2,
-        lasts: bench.ttl(300) * 20,
+        // Then all eight are served once more, and a worker that says nothing for half a minute counts as stuck.
+        lasts: (bench.ttl(300) * 20).min(Duration::from_secs(8)),
         extends,
         gives_back: None,
         counter: None,

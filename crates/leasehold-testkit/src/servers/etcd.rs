@@ -2,9 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use super::{Package, Port, Result, Server};
+use super::{Failure, Package, Port, Result, Server};
 
 /// In which version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,17 @@ impl EtcdEdition {
         match self {
             Self::Etcd34 => "etcd34",
             Self::Etcd35 => "etcd35",
+        }
+    }
+
+    /// Where its command `etcdctl` comes from.
+    #[must_use]
+    pub fn control(self) -> Package {
+        Package {
+            name: "etcd-client",
+            program: "usr/bin/etcdctl",
+            variable: "LEASEHOLD_TEST_ETCDCTL",
+            ..self.package()
         }
     }
 
@@ -55,6 +68,8 @@ pub struct Etcd {
 struct Member {
     client: Port,
     peer: Port,
+    /// Where it says how it is, without TLS.
+    metrics: Port,
     server: Server,
 }
 
@@ -67,7 +82,8 @@ impl Etcd {
         Self::start_with(edition, members, &[])
     }
 
-    /// As [`start`](Self::start), each with more arguments, for example `--heartbeat-interval 50`.
+    /// As [`start`](Self::start), each with more arguments, for example `--heartbeat-interval 50`. With `--cert-file`
+    /// clients come by TLS.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -76,6 +92,7 @@ impl Etcd {
             Ok(Member {
                 client: Port::reserve()?,
                 peer: Port::reserve()?,
+                metrics: Port::reserve()?,
                 server: Server::new()?,
             })
         };
@@ -117,7 +134,77 @@ impl Etcd {
             .iter()
             .map(|member| member.client.address().to_string())
             .collect();
-        format!("etcd://{}", hosts.join(","))
+        let scheme = if self.is_encrypted() { "etcds" } else { "etcd" };
+        format!("{scheme}://{}", hosts.join(","))
+    }
+
+    /// `etcdctl` of the same edition, for the whole cluster.
+    ///
+    /// # Errors
+    /// When it can't be had.
+    pub fn control(&self) -> Result<Command> {
+        let mut command = self.edition.control().command()?;
+        let url = self.url();
+        let (_, hosts) = url.split_once("://").unwrap_or(("", &url));
+        command.env("ETCDCTL_API", "3").args(["--endpoints", hosts]);
+        Ok(command)
+    }
+
+    /// What member `at` counts of itself; nothing where it gives no answer.
+    #[must_use]
+    pub fn metrics(&self, at: usize) -> String {
+        get(self.members[at].metrics.address(), "/metrics").unwrap_or_default()
+    }
+
+    /// How many members it has.
+    #[must_use]
+    pub fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Replaces what a stopped cluster of one member kept by a snapshot, as a new cluster, with more arguments for
+    /// `etcdutl snapshot restore`; then start it again.
+    ///
+    /// # Errors
+    /// When the snapshot can't be restored.
+    pub fn restore(&mut self, snapshot: &Path, args: &[&str]) -> Result<()> {
+        let data = self.members[0].server.folder().join("data");
+        std::fs::remove_dir_all(&data)?;
+        let peer = self.peer_url(0);
+        let mut command = Package {
+            program: "usr/bin/etcdutl",
+            variable: "LEASEHOLD_TEST_ETCDUTL",
+            ..EtcdEdition::Etcd35.package()
+        }
+        .command()?;
+        command
+            .args(["snapshot", "restore"])
+            .arg(snapshot)
+            .args(["--name", &name(0), "--data-dir"])
+            .arg(data)
+            .args(["--initial-cluster", &format!("{}={peer}", name(0))])
+            .args(["--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster-token", "restored"])
+            .args(args);
+        let made = command.output()?;
+        if made.status.success() {
+            return Ok(());
+        }
+        Err(Failure::new(String::from_utf8_lossy(&made.stderr)))
+    }
+
+    /// The member that leads.
+    ///
+    /// # Errors
+    /// When there is none, or no answer.
+    pub fn leader(&self) -> Result<usize> {
+        for at in 0..self.members.len() {
+            // Its own figures say whether it leads.
+            if self.metrics(at).contains("\netcd_server_is_leader 1\n") {
+                return Ok(at);
+            }
+        }
+        Err(Failure::new("no member leads"))
     }
 
     /// The server of member `at`, to freeze or to end.
@@ -129,7 +216,12 @@ impl Etcd {
         let cluster: Vec<String> = (0..self.members.len())
             .map(|other| format!("{}={}", name(other), self.peer_url(other)))
             .collect();
-        let (client, peer) = (format!("http://{}", self.address(at)), self.peer_url(at));
+        let scheme = if self.is_encrypted() { "https" } else { "http" };
+        let (client, peer) = (
+            format!("{scheme}://{}", self.address(at)),
+            self.peer_url(at),
+        );
+        let metrics = format!("http://{}", self.members[at].metrics.address());
         // A token of its own keeps a cluster apart from one that had the same ports before.
         let first = self.peer_url(0);
         let member = &mut self.members[at];
@@ -139,6 +231,7 @@ impl Etcd {
             .arg(member.server.folder().join("data"))
             .args(["--listen-client-urls", &client])
             .args(["--advertise-client-urls", &client])
+            .args(["--listen-metrics-urls", &metrics])
             .args(["--listen-peer-urls", &peer])
             .args(["--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &cluster.join(",")])
@@ -148,8 +241,12 @@ impl Etcd {
     }
 
     fn wait(&mut self, at: usize) -> Result<()> {
-        let address = self.address(at);
+        let address = self.members[at].metrics.address();
         self.members[at].server.wait_until(|| is_healthy(address))
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.args.iter().any(|arg| arg == "--cert-file")
     }
 
     fn peer_url(&self, at: usize) -> String {
@@ -163,15 +260,17 @@ fn name(at: usize) -> String {
 
 /// Whether a member answers and its cluster has a leader.
 fn is_healthy(address: SocketAddr) -> bool {
-    let get = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply)?;
-        Ok(reply)
-    };
-    get().is_ok_and(|reply| reply.contains("\"health\":\"true\""))
+    get(address, "/health").is_ok_and(|reply| reply.contains("\"health\":\"true\""))
+}
+
+/// Reads a page of a member's.
+fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply)?;
+    Ok(reply)
 }
 
 #[cfg(test)]
@@ -182,10 +281,7 @@ mod tests {
     fn every_edition_is_the_server_it_says() {
         for edition in EtcdEdition::ALL {
             let etcd = Etcd::start(edition, 1).unwrap();
-            let mut stream = TcpStream::connect(etcd.address(0)).unwrap();
-            stream.write_all(b"GET /version HTTP/1.0\r\n\r\n").unwrap();
-            let mut reply = String::new();
-            stream.read_to_string(&mut reply).unwrap();
+            let reply = get(etcd.address(0), "/version").unwrap();
             let version = match edition {
                 EtcdEdition::Etcd34 => "\"etcdserver\":\"3.4.",
                 EtcdEdition::Etcd35 => "\"etcdserver\":\"3.5.",
@@ -198,7 +294,7 @@ mod tests {
     fn a_cluster_goes_on_without_one_member_and_not_without_two() {
         let mut etcd = Etcd::start(EtcdEdition::Etcd35, 3).unwrap();
         etcd.member(0).kill().unwrap();
-        let others = etcd.address(1);
+        let others = etcd.members[1].metrics.address();
         // The killed one may have led.
         etcd.wait(1).unwrap();
         etcd.member(2).freeze().unwrap();

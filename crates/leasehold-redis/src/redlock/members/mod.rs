@@ -73,8 +73,8 @@ pub(crate) struct Judgement {
     pub(crate) entry: Entry,
 }
 
-/// What is to be merged into every node's record for nodes to be entered, unless its version has changed since the
-/// report. They count once a majority, and they themselves, have it; so all are judged again after it.
+/// What is to be merged into the records of [`Judgement::recorded`] for nodes to be entered, unless a record's version
+/// has changed since the report. They count once a majority, and they themselves, have it; so all are judged again after it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// At least this.
@@ -327,6 +327,19 @@ impl Report {
     /// It has its memory, whatever happened.
     fn kept(&self) -> bool {
         self.durable && self.record.as_ref().is_some_and(|record| record.durable)
+    }
+}
+
+impl Judgement {
+    /// Whose records the entry is to be merged into. A node that lost its memory is given none before its time is over:
+    /// with one it would look like a node that kept it.
+    pub(crate) fn recorded(&self) -> Nodes {
+        let nodes = (0..).zip(&self.standings);
+        let recorded = nodes.filter(|(_, standing)| match standing {
+            Standing::Sound | Standing::Entering => true,
+            Standing::Recovering(_) | Standing::Forgot | Standing::Away => false,
+        });
+        recorded.map(|(node, _)| node).collect()
     }
 }
 

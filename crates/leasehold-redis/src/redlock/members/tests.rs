@@ -230,6 +230,42 @@ fn a_record_that_was_deleted_while_the_server_ran_counts_for_nothing() {
 }
 
 #[test]
+fn the_entry_of_another_node_gives_no_record_to_one_that_lost_its_own() {
+    // It was emptied while it ran, or its disk was replaced. Both say that they have on disk what they answer.
+    for restarted in [false, true] {
+        let mut set = Set::in_use();
+        if restarted {
+            set.restart(4, Duration::ZERO, false);
+        }
+        set.node(4).record = None;
+        set.node(4).durable = true;
+        // The other one has lost nothing, and is entered.
+        set.node(3).durable = true;
+        let Some(record) = &mut set.node(3).record else {
+            panic!("it has one");
+        };
+        record.durable = true;
+        set.restart(3, Duration::ZERO, true);
+        let judgement = set.judge().unwrap();
+        assert_eq!(judgement.standings[3], Standing::Entering);
+        assert_eq!(judgement.recorded(), [0, 1, 2, 3].into_iter().collect());
+        set.enter(&judgement, judgement.recorded().iter().map(usize::from));
+        let standings = set.standings();
+        assert_eq!(standings[3], Standing::Sound);
+        assert!(
+            matches!(standings[4], Standing::Forgot | Standing::Recovering(_)),
+            "{standings:?}"
+        );
+        // With a record it would have counted at once.
+        set.enter(&judgement, [4]);
+        assert!(matches!(
+            set.standings()[4],
+            Standing::Sound | Standing::Entering
+        ));
+    }
+}
+
+#[test]
 fn what_is_no_set_of_independent_nodes_is_refused() {
     let mut set = Set::in_use();
     set.node(3).run = "run 1".into();

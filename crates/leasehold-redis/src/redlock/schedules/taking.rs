@@ -148,6 +148,28 @@ fn a_request_that_was_overtaken_changes_nothing() {
 }
 
 #[test]
+fn an_answer_to_what_was_asked_before_the_last_request_counts_for_nothing() {
+    let cluster = Cluster::new(3);
+    let mut client = cluster.client(true);
+    cluster.begin(&mut client);
+    let first = client.fail(0, cluster.now());
+    let granted = cluster.serve(&client, 0, first);
+    client.fail(1, cluster.now());
+    client.fail(2, cluster.now());
+    assert!(matches!(client.outcome, Some(Outcome::NoMajority { .. })));
+    // It gives back what it may have. The node does so, and another gets that node.
+    cluster.settle_on(&mut client, nodes([0]));
+    client.outbox.clear();
+    cluster.command(0, &["SET", "a", "x", "PX", "60000"]);
+    cluster.begin(&mut client);
+    client.handle(granted, cluster.now());
+    assert!(client.attempt.held().is_empty());
+    cluster.deliver(&mut client, 1);
+    assert_eq!(client.attempt.held(), nodes([1]));
+    assert_eq!(client.outcome, None);
+}
+
+#[test]
 fn a_client_frozen_between_the_phases_gets_nothing_when_others_were_served() {
     let mut cluster = Cluster::new(3);
     let mut frozen = cluster.client(false);
@@ -215,6 +237,24 @@ fn the_lease_counts_from_the_oldest_send_of_its_majority() {
         panic!("{:?}", client.outcome);
     };
     assert_eq!(since, first);
+}
+
+#[test]
+fn a_node_that_is_asked_again_gives_the_whole_ttl_from_then_on() {
+    let mut cluster = Cluster::new(3);
+    let mut client = cluster.client(false);
+    cluster.begin(&mut client);
+    for node in 0..3 {
+        let request = client.fail(node, cluster.now());
+        cluster.serve(&client, node, request);
+    }
+    cluster.pass(TTL / 2);
+    assert!(matches!(
+        cluster.try_once(&mut client),
+        Outcome::Granted { since, .. } if since == cluster.now()
+    ));
+    cluster.pass(TTL - ms(1));
+    assert_eq!(cluster.holds(&client), nodes(0..3));
 }
 
 #[test]

@@ -1,0 +1,192 @@
+//! One attempt's or hold's place on a session, without input or output: what of it may be in the store, until when,
+//! and who may still change it.
+//!
+//! Many places share a lease that is kept alive for all of them, so each has an end of its own: when nobody has asked
+//! for it in its TTL, the session gives it up and deletes its key. So a hold that isn't renewed ends in time also
+//! where others on the same lease go on.
+
+use std::sync::Arc;
+
+use crate::mailbox::Mailbox;
+
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    /// The revision its key was made at; none where no answer has said that there is one.
+    pub(crate) made: Option<i64>,
+    /// Its key, where that is another than the lease would give it: a hold that came from another session.
+    pub(crate) key: Option<Vec<u8>>,
+    /// Tries without an answer. They may land at any time until the canary is written anew.
+    pub(crate) unanswered: u32,
+    /// When it ends (boot time).
+    until: u64,
+    /// Its key is another attempt's until then (boot time): no new attempt is to find it here.
+    blocked: u64,
+    /// The session has begun to delete it. Nothing of it is of use from then on.
+    given_up: bool,
+    /// The session is deleting it now.
+    deleting: bool,
+    /// Its contender is gone.
+    left: bool,
+    pub(crate) mailbox: Arc<Mailbox>,
+}
+
+impl Place {
+    /// A try goes out, which lasts until `until` at least. False where the place is given up.
+    pub(crate) fn send(&mut self, until: u64) -> bool {
+        if self.given_up {
+            return false;
+        }
+        self.unanswered += 1;
+        self.until = self.until.max(until);
+        true
+    }
+
+    /// A try was answered for good, whatever it said.
+    pub(crate) fn answered(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+    }
+
+    /// It stays until `until` at least. False where it was given up, or its time was over and it will be.
+    pub(crate) fn last(&mut self, now: u64, until: u64) -> bool {
+        if self.given_up || now >= self.until {
+            return false;
+        }
+        self.until = self.until.max(until);
+        true
+    }
+
+    /// Whether the session is to delete it now; it is given up from then on.
+    pub(crate) fn give_up(&mut self, now: u64) -> bool {
+        let due = !self.is_clean() && self.due().is_some_and(|due| now >= due);
+        self.given_up |= due;
+        self.deleting |= due;
+        due
+    }
+
+    /// The deletion failed: it is to be tried again.
+    pub(crate) fn give_up_again(&mut self, until: u64) {
+        self.until = until;
+        self.deleting = false;
+    }
+
+    /// Its key is surely gone, and no try can bring it back.
+    pub(crate) fn ended(&mut self) {
+        self.made = None;
+        self.unanswered = 0;
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.left = true;
+    }
+
+    /// Whether nothing of it is in the store, and nothing will be.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.made.is_none() && self.unanswered == 0
+    }
+
+    /// Another attempt has its key, until `until` at least.
+    pub(crate) fn block(&mut self, until: u64) {
+        self.blocked = until;
+    }
+
+    /// Whether it can be forgotten.
+    pub(crate) fn is_over(&self, now: u64) -> bool {
+        self.left && self.is_clean() && now >= self.blocked
+    }
+
+    /// When the session must look at it.
+    pub(crate) fn due(&self) -> Option<u64> {
+        if !self.is_clean() {
+            return (!self.deleting).then_some(self.until);
+        }
+        (self.left && self.blocked > 0).then_some(self.blocked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_that_nobody_renews_is_given_up_at_its_end_and_not_before() {
+        let mut place = Place::default();
+        assert!(place.send(100));
+        place.answered();
+        place.made = Some(7);
+        assert!(place.last(50, 150));
+        assert_eq!(place.due(), Some(150));
+        assert!(!place.give_up(149));
+        assert!(place.give_up(150));
+        // Once.
+        assert!(!place.give_up(200));
+    }
+
+    #[test]
+    fn what_is_given_up_is_never_renewed_nor_tried() {
+        let mut place = Place::default();
+        place.send(100);
+        place.answered();
+        place.made = Some(7);
+        // Its time is over and the session hasn't looked yet.
+        assert!(!place.last(100, 200));
+        assert!(place.give_up(100));
+        assert!(!place.last(101, 200));
+        assert!(!place.send(300));
+    }
+
+    #[test]
+    fn a_grant_that_arrives_after_the_end_is_none() {
+        let mut place = Place::default();
+        place.send(100);
+        assert!(place.give_up(100));
+        // Now the answer arrives.
+        place.answered();
+        assert!(!place.last(110, 210));
+    }
+
+    #[test]
+    fn a_try_without_an_answer_is_never_forgotten() {
+        let mut place = Place::default();
+        place.send(100);
+        place.send(120);
+        place.answered();
+        place.leave();
+        assert!(!place.is_over(500));
+        assert!(place.give_up(120));
+        place.ended();
+        assert!(place.is_over(120));
+    }
+
+    #[test]
+    fn a_place_that_never_was_in_the_store_leaves_nothing_to_do() {
+        let mut place = Place::default();
+        assert!(place.send(100));
+        place.answered();
+        assert!(place.is_clean() && !place.give_up(200));
+        place.leave();
+        assert!(place.is_over(120));
+    }
+
+    #[test]
+    fn a_name_whose_key_is_anothers_stays_taken_for_a_while() {
+        let mut place = Place::default();
+        place.send(100);
+        place.answered();
+        place.block(150);
+        place.leave();
+        assert!(!place.is_over(149));
+        assert_eq!(place.due(), Some(150));
+        assert!(place.is_over(150));
+    }
+
+    #[test]
+    fn a_deletion_without_an_answer_is_tried_again() {
+        let mut place = Place::default();
+        place.send(100);
+        assert!(place.give_up(100));
+        place.give_up_again(150);
+        assert!(!place.give_up(149));
+        assert!(place.give_up(150));
+        assert!(!place.send(300), "it is of no use all the same");
+    }
+}

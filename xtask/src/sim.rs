@@ -1,0 +1,50 @@
+//! More seeds of the simulations than every push runs.
+
+use std::process::Command;
+
+use crate::parts::{cargo_path, succeed};
+
+/// What both simulations call the test that runs many seeds.
+const TEST: &str = "many_seeds_keep_the_promises";
+
+/// Half of the seeds are the same each time, half of them fresh; without a number, as many as in every push.
+pub(crate) fn run(words: &[&str]) -> Result<(), String> {
+    let seeds = match words {
+        [] => None,
+        ["--seeds", seeds] => Some(number(seeds)?),
+        _ => return Err("it takes --seeds N and nothing else".into()),
+    };
+    let mut command = Command::new(cargo_path());
+    command
+        .args(["test", "--package", "leasehold-redis", "--lib", TEST])
+        .args(["--", "--nocapture", "--test-threads=1"]);
+    if let Some(seeds) = seeds {
+        command.env("LEASEHOLD_SIM_SEEDS", seeds.to_string());
+    }
+    succeed(&mut command)
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(seeds) if seeds > 0 => Ok(seeds),
+        _ => Err(format!("{text} is no number of seeds")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_number_of_seeds_runs_nothing() {
+        assert_eq!(number("100000"), Ok(100_000));
+        for words in [
+            &["--seeds", "0"][..],
+            &["--seeds", "many"],
+            &["--seeds"],
+            &["5"],
+        ] {
+            assert!(run(words).is_err(), "{words:?}");
+        }
+    }
+}

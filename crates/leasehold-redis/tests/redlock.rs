@@ -14,6 +14,7 @@ use leasehold_core::clock;
 use leasehold_testkit::servers::{RedisEdition, RedisNodes};
 
 const RECORD: &str = "leasehold:redlock";
+const TOMBSTONE: &str = "leasehold:x:";
 const COUNTER: &str = "leasehold:redlock:f:{a}";
 
 #[test]
@@ -125,7 +126,9 @@ async fn frozen_minority_delays_nobody_for_long_and_a_frozen_majority_is_an_outa
     until(ms(20_000), async || {
         (0..5).all(|at| {
             let keys = raw(&nodes, at).keys();
-            keys.iter().all(|key| key.starts_with(RECORD))
+            // A request that was never answered leaves a tombstone, so that it takes nothing when it lands late.
+            let stays = |key: &String| key.starts_with(RECORD) || key.starts_with(TOMBSTONE);
+            keys.iter().all(stays)
         })
     })
     .await;
@@ -161,7 +164,7 @@ async fn node_that_forgot_has_no_vote_until_the_longest_ttl_is_over() {
     // The two others and the one that forgot would be two votes for somebody else once one of them is away.
     nodes.node(1).freeze().unwrap();
     let other = connect(&nodes.url()).await;
-    let error = lock(&other, "a", LONG).try_acquire().await.unwrap_err();
+    let error = lock(&other, "a", ttl).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     nodes.node(1).thaw().unwrap();
     counting(&other, 2).await;
@@ -175,7 +178,9 @@ async fn node_that_forgot_has_no_vote_until_the_longest_ttl_is_over() {
     );
     let seen = other.inspect("a").await.unwrap();
     assert!(seen.remarks[0].contains("is recovering"), "{seen:?}");
-    assert_busy(&other, "a").await;
+    // A longer TTL would make it longer.
+    let busy = lock(&other, "a", ttl).try_acquire().await.unwrap();
+    assert!(busy.is_none(), "{busy:?}");
     counting(&other, 3).await;
     assert!(since(begun) > ttl, "{:?}", since(begun));
     // It was held on the two all the time.
@@ -209,17 +214,16 @@ async fn majority_that_forgot_refuses_until_an_operator_says_that_it_is_safe() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_set_of_independent_nodes_is_refused() {
     let nodes = five();
-    let [a, b, c, d] = [0, 1, 2, 3].map(|at| nodes.address(at));
+    let [a, b, c] = [0, 1, 2].map(|at| nodes.address(at));
     let client = connect(&nodes.url()).await;
     take(&client, "a", LONG).await.release().await.unwrap();
     let same = format!("redlock://{a},{b},localhost:{}", a.port());
     let fewer = format!("redlock://{a},{b},{c}");
     raw(&nodes, 3).ask::<()>(&["REPLICAOF", "127.0.0.1", &a.port().to_string()]);
-    let replica = format!("redlock://{a},{c},{d}");
     for (url, says) in [
         (same, "are one server"),
         (fewer, "belongs to the nodes"),
-        (replica, "is a replica"),
+        (nodes.url(), "is a replica"),
     ] {
         let error = leasehold::connect(&url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");

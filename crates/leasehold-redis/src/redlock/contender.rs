@@ -430,7 +430,7 @@ impl Contender for RedlockContender {
         match departure::begin(&self.panel, self.terms(keep)).await {
             Ok(Some(found)) => Ok(found),
             // Nothing was held that could be said to be freed; the rest of it goes on by itself.
-            Ok(None) if !self.granted => Ok(Release::Expired),
+            Ok(None) | Err(_) if !self.granted => Ok(Release::Expired),
             _ => Err(Error::new(
                 ErrorKind::Ambiguous,
                 "too few nodes answered the release; where it isn't released it ends by its TTL",

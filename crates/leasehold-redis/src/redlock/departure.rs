@@ -34,7 +34,11 @@ struct Departure {
     panel: Arc<Panel>,
     terms: Arc<Terms>,
     leaving: Leaving,
-    /// What is to be done after a pause.
+    /// Who is to be told what it found, until they are.
+    asker: Option<oneshot::Sender<Option<Release>>>,
+    /// What it found can't be said: whoever asked begins again.
+    unclear: bool,
+    /// What is to be done after a pause, in the background.
     later: Vec<Step>,
 }
 
@@ -42,7 +46,7 @@ struct Departure {
 type Done = Option<(Node, Result<Left, Failure>)>;
 
 /// Begins it. What is answered is what it found, once that can be said, or `None` when it can't; then it is to be
-/// begun again.
+/// begun again. Where nobody wants to hear it, there may be no answer; but every node has been asked once by then.
 pub(super) fn begin(panel: &Arc<Panel>, terms: Terms) -> oneshot::Receiver<Option<Release>> {
     let (decided, decision) = oneshot::channel();
     let mut steps = Vec::new();
@@ -57,44 +61,30 @@ pub(super) fn begin(panel: &Arc<Panel>, terms: Terms) -> oneshot::Receiver<Optio
         panel: panel.clone(),
         terms: Arc::new(terms),
         leaving,
+        asker: Some(decided),
+        unclear: false,
         later: Vec::new(),
     };
     let ticket = Ticket::of(&panel.leaving);
-    tokio::spawn(departure.go(steps, decided, ticket));
+    tokio::spawn(departure.go(steps, ticket));
     decision
 }
 
 impl Departure {
-    /// Asks every node once; those that gave no answer are left to the background.
-    async fn go(
-        mut self,
-        steps: Vec<Step>,
-        decided: oneshot::Sender<Option<Release>>,
-        ticket: Ticket,
-    ) {
+    /// Asks every node once, and again until it can be said what was found; the rest is left to the background.
+    async fn go(mut self, steps: Vec<Step>, ticket: Ticket) {
         let mut flight = FuturesUnordered::new();
-        let mut decided = Some(decided);
-        let mut found = None;
-        self.take_in(steps, &mut flight, &mut |release| {
-            found = release;
-            if let Some(decided) = decided.take() {
-                // Who gave up waiting needs no answer.
-                let _ = decided.send(release);
-            }
-        });
+        self.take_in(steps, &mut flight);
         while let Some(done) = flight.next().await {
             let steps = self.done(done);
-            self.take_in(steps, &mut flight, &mut |release| {
-                found = release;
-                if let Some(decided) = decided.take() {
-                    let _ = decided.send(release);
-                }
-            });
+            self.take_in(steps, &mut flight);
+            if self.unclear {
+                return;
+            }
         }
         drop(ticket);
-        // What it found can't be said: whoever asked begins again.
-        let again = found.is_none() && !self.terms.unheard;
-        if again || self.leaving.is_over() {
+        self.asker = None;
+        if self.leaving.is_over() {
             return;
         }
         if let Err(error) = background::spawn(self.rest()) {
@@ -113,7 +103,7 @@ impl Departure {
                 return;
             };
             let steps = self.done(done);
-            self.take_in(steps, &mut flight, &mut |_| {});
+            self.take_in(steps, &mut flight);
         }
     }
 
@@ -121,12 +111,25 @@ impl Departure {
         &mut self,
         steps: Vec<Step>,
         flight: &mut FuturesUnordered<BoxFuture<'static, Done>>,
-        decide: &mut dyn FnMut(Option<Release>),
     ) {
+        let decision = steps.iter().find_map(|step| match step {
+            Step::Decide(found) => Some(*found),
+            Step::Leave { .. } | Step::Call { .. } => None,
+        });
+        if let Some(found) = decision {
+            self.unclear = found.is_none() && !self.terms.unheard;
+            if let Some(asker) = self.asker.take() {
+                // Who gave up waiting needs no answer.
+                let _ = asker.send(found);
+            }
+        }
+        let waited_for = self.asker.is_some() && !self.terms.unheard;
         for step in steps {
             match step {
-                Step::Decide(release) => decide(release),
-                Step::Leave { after, .. } if !after.is_zero() => self.later.push(step),
+                Step::Decide(_) => {}
+                Step::Leave { after, .. } if !after.is_zero() && !waited_for => {
+                    self.later.push(step);
+                }
                 step => flight.push(self.step(step)),
             }
         }

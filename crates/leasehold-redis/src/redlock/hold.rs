@@ -137,9 +137,11 @@ pub(crate) struct Leaving {
     loose: Nodes,
     /// Nodes that haven't answered for good.
     open: Nodes,
-    /// Nodes that failed to answer at least once.
+    /// Nodes that answered, or failed to, at least once.
     asked: Nodes,
-    /// Of these, those that may have done it: "gone" may then be this release's own work.
+    /// Nodes that failed to more than once: one answer that is late isn't to leave open whether a lock was freed.
+    failed_again: Nodes,
+    /// Nodes that failed to answer, those that may have done it: "gone" may then be this release's own work.
     unclear: Nodes,
     found: BTreeMap<Node, Release>,
     told: BTreeMap<Waiter, Nodes>,
@@ -165,6 +167,7 @@ impl Leaving {
             loose,
             open: quorum.all(),
             asked: Nodes::NONE,
+            failed_again: Nodes::NONE,
             unclear: Nodes::NONE,
             found: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -210,6 +213,9 @@ impl Leaving {
         if !self.open.contains(node) {
             return;
         }
+        if self.asked.contains(node) {
+            self.failed_again.insert(node);
+        }
         self.asked.insert(node);
         if may_land {
             self.unclear.insert(node);
@@ -254,7 +260,7 @@ impl Leaving {
             } else {
                 Release::Expired
             })
-        } else if first_answers.is_empty() {
+        } else if self.open.without(self.failed_again).is_empty() {
             None
         } else {
             return;

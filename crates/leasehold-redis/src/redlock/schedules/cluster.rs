@@ -261,7 +261,8 @@ impl Cluster {
         let mut leaving = Leaving::begin(self.quorum(), loose, TTL, self.now(), &mut steps);
         let mut found = None;
         let mut rest = Vec::new();
-        let mut refused = Nodes::NONE;
+        // It takes two to leave it at that.
+        let (mut refused, mut again) = (Nodes::NONE, Nodes::NONE);
         while !steps.is_empty() {
             match steps.remove(0) {
                 Step::Leave {
@@ -270,7 +271,10 @@ impl Cluster {
                     let left = self.leave(client, node, tombstone);
                     leaving.answered(node, left, &mut steps);
                 }
-                Step::Leave { node, .. } if !refused.contains(node) => {
+                Step::Leave { node, .. } if !again.contains(node) => {
+                    if refused.contains(node) {
+                        again.insert(node);
+                    }
                     refused.insert(node);
                     leaving.failed(node, true, self.now(), &mut steps);
                 }

@@ -15,6 +15,8 @@ use super::site::Account;
 /// A node is entered once all have a record, and counts once a majority has it in theirs; another client may be at
 /// the same.
 const ROUNDS_MAX: u32 = 6;
+/// How often all are asked before too many count as away to tell what was granted: one answer may be late.
+const REFUSED_MAX: u32 = 3;
 /// How often is looked after nodes that don't count.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The least time between two.
@@ -89,6 +91,11 @@ pub(super) async fn take(members: &Members, judge: Judge) -> Census {
             .collect();
         let judgement = match judged {
             Ok(judgement) => judgement,
+            Err(Refusal::NoSoundMajority { answered })
+                if answered != members.quorum.all() && round < REFUSED_MAX =>
+            {
+                continue;
+            }
             Err(refusal) => {
                 return Census {
                     accounts,

@@ -235,7 +235,7 @@ impl RedlockContender {
     }
 
     fn busy(&self, place: Option<u32>, retry_in: Duration) -> Busy {
-        // Those that didn't take the holder's token show an older one.
+        // Those that didn't take the holder's token show none.
         let newest = self.seen.values().max_by_key(|holder| holder.token);
         Busy {
             holder: newest.cloned(),

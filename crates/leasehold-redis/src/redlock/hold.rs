@@ -254,11 +254,11 @@ impl Leaving {
         let decision = if self.quorum.has(freed) {
             Some(Release::Freed)
         } else if perhaps < self.quorum.majority() {
-            let another = self.quorum.has(found(Release::Another));
-            Some(if another {
-                Release::Another
-            } else {
+            // Whoever has a majority is met among any that answer.
+            Some(if found(Release::Another).is_empty() {
                 Release::Expired
+            } else {
+                Release::Another
             })
         } else if self.open.without(self.failed_again).is_empty() {
             None

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use leasehold_core::backend::Release;
-use leasehold_core::{Error, ErrorKind, Holder, Name, Owner, Result};
+use leasehold_core::{Error, ErrorKind, Holder, Name, Owner, Result, Token};
 use redis::Value;
 
 use super::exchange::{Answer, Request};
@@ -182,16 +182,11 @@ pub(crate) fn view(answer: Value) -> Result<View> {
         other => return Err(reply::unexpected(&other)),
     }
     let value = fields.text()?;
-    let ours = fields.int()? == 1;
-    let mut holder = fields.holder()?;
-    let counter = holder.token;
-    if !ours {
-        holder.token = None;
-    }
+    let counter = fields.text()?;
     Ok(View {
         value: (!value.is_empty()).then_some(value),
-        holder,
-        counter,
+        counter: counter.parse().ok().and_then(Token::new),
+        holder: fields.holder()?,
         waiters: fields
             .texts()?
             .iter()

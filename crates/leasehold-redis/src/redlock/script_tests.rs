@@ -178,6 +178,32 @@ fn who_waits_is_told_on_its_channel_and_who_does_not_listen_is_passed_over() {
 }
 
 #[test]
+fn a_node_shows_no_token_that_its_holder_did_not_write() {
+    for mut node in nodes() {
+        let holder = owner();
+        let shown = |node: &mut Node| {
+            let looked = node.call(&LOOK, &script::look_keys(&node.name), &[]);
+            let view = script::view(looked).unwrap();
+            let tokens = [view.holder.token, view.counter];
+            tokens.map(|token| token.map(leasehold_core::Token::get))
+        };
+        // What it begins with is the floor of all names, and may be above the token that a majority took.
+        node.take(holder, "1", "take", "-");
+        let [token, counter] = shown(&mut node);
+        assert_eq!(token, None);
+        let floor = counter.unwrap();
+        assert_eq!(node.write(holder, floor), Answer::Refused);
+        assert_eq!(shown(&mut node), [None, Some(floor)]);
+        assert_eq!(node.write(holder, floor + 1), Answer::Written);
+        assert_eq!(shown(&mut node), [Some(floor + 1); 2]);
+        // The next one has none before it has written its own.
+        node.leave(holder, "0");
+        node.take(owner(), "1", "take", "-");
+        assert_eq!(shown(&mut node), [None, Some(floor + 1)]);
+    }
+}
+
+#[test]
 fn a_broken_hold_is_told_and_shown() {
     for mut node in nodes() {
         let holder = owner();

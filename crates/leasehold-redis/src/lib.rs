@@ -75,7 +75,9 @@ pub async fn connect(url: StoreUrl) -> Result<Arc<dyn Backend>> {
 ///
 /// # Cancel safety
 /// Dropped before its end, some of the nodes may count and others not; ask again.
-pub async fn rejoin(url: StoreUrl) -> Result<Vec<Finding>> {
+pub async fn rejoin(mut url: StoreUrl) -> Result<Vec<Finding>> {
+    // For names, and this has none.
+    url.take("prefix");
     if !is_redlock(&url) {
         return Err(Error::new(
             ErrorKind::Invalid,

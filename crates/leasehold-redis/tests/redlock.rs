@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{
@@ -11,7 +12,7 @@ use common::{
 use leasehold::store::{Broken, Verdict};
 use leasehold::{Client, ErrorKind, HoldState, LossReason, Release};
 use leasehold_core::clock;
-use leasehold_testkit::servers::{RedisEdition, RedisNodes};
+use leasehold_testkit::servers::{RedisEdition, RedisNodes, ServerClock};
 
 const RECORD: &str = "leasehold:redlock";
 const TOMBSTONE: &str = "leasehold:x:";
@@ -304,6 +305,73 @@ async fn holder_that_dies_or_freezes_is_followed_and_knows_on_waking() {
     assert!(since(begun) < ttl + SLACK, "{:?}", since(begun));
     guard.release().await.unwrap();
     nothing_left(&nodes, 0..5).await;
+}
+
+/// The nodes are frozen while it asks, and it is while they answer: it wakes with a majority's lock in its hands that
+/// has long been another's.
+#[tokio::test(flavor = "multi_thread")]
+async fn client_frozen_between_the_lock_and_its_token_is_granted_nothing_of_others() {
+    let mut nodes = five();
+    let client = connect(&nodes.url()).await;
+    let ttl = ms(1500);
+    // It waits long enough for an answer that comes when it is stopped.
+    let mut frozen = Agent::start(&format!("{}?node-timeout=3s", nodes.url()));
+    frozen.take("a", ttl);
+    frozen.release("a");
+    for at in 0..5 {
+        nodes.node(at).freeze().unwrap();
+    }
+    frozen.acquire("a", ttl);
+    tokio::time::sleep(ms(300)).await;
+    frozen.signal(rustix::process::Signal::STOP);
+    for at in 0..5 {
+        nodes.node(at).thaw().unwrap();
+    }
+    // Each has given it the lock by the answer that it doesn't read.
+    until(SLACK, async || {
+        (0..5).all(|at| raw(&nodes, at).keys().iter().any(|key| key == "a"))
+    })
+    .await;
+    let guard = lock(&client, "a", LONG).acquire().await.unwrap();
+    frozen.signal(rustix::process::Signal::CONT);
+    queued(&client, "a", 1).await;
+    assert!(guard.is_held());
+    let token = guard.token().get();
+    assert_eq!(guard.release().await.unwrap(), Release::Freed);
+    let next: u64 = frozen.hear().parse().unwrap();
+    assert!(next > token, "{next} after {token}");
+    assert_eq!(frozen.release("a"), "freed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clock_of_one_node_ends_no_hold_and_lowers_no_token() {
+    let clock = Arc::new(ServerClock::new().unwrap());
+    let nodes = RedisNodes::start_at(RedisEdition::Redis7, 3, &clock).unwrap();
+    let (client, other) = (connect(&nodes.url()).await, connect(&nodes.url()).await);
+    let ttl = ms(2500);
+    let mut newest = 0;
+    // Ten seconds fast, ten seconds slow, and at twice the speed.
+    for (seconds, percent) in [(10, 0), (-10, 0), (0, 100)] {
+        let guard = take(&client, "a", ttl).await;
+        clock.set(seconds, percent).unwrap();
+        let begun = clock::now();
+        while since(begun) < ttl * 2 {
+            let busy = lock(&other, "a", ttl).try_acquire().await.unwrap();
+            assert!(busy.is_none(), "{busy:?} at {seconds} s, {percent} %");
+            tokio::time::sleep(ms(50)).await;
+        }
+        let state = guard.state();
+        assert_eq!(state, HoldState::Held, "at {seconds} s, {percent} %");
+        let token = guard.token().get();
+        assert!(token > newest, "{token} after {newest}");
+        assert_eq!(guard.release().await.unwrap(), Release::Freed);
+        newest = take(&other, "a", ttl).await.token().get();
+        assert!(newest > token, "{newest} after {token}");
+        until(SLACK, async || {
+            other.inspect("a").await.unwrap().holder.is_none()
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

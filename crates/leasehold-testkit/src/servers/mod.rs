@@ -5,6 +5,7 @@
 //! [`Package`]): nothing is installed, no root is needed. A server
 //! that can't be had is a [`Failure`] that says what to do, never a test that is skipped.
 
+mod clock;
 mod cluster;
 mod etcd;
 mod packages;
@@ -21,6 +22,7 @@ mod wire;
 
 use std::fmt;
 
+pub use clock::ServerClock;
 pub use cluster::RedisCluster;
 pub use etcd::{Etcd, EtcdEdition};
 pub use packages::Package;

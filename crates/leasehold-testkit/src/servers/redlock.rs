@@ -1,8 +1,9 @@
 //! Several Redis servers that know nothing of each other.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use super::{Redis, RedisEdition, Result};
+use super::{Redis, RedisEdition, Result, ServerClock};
 
 /// Independent nodes, on which locks are decided by majority.
 #[derive(Debug)]
@@ -27,6 +28,18 @@ impl RedisNodes {
         let nodes = (0..count).map(|_| Redis::start_with(edition, args));
         Ok(Self {
             nodes: nodes.collect::<Result<_>>()?,
+        })
+    }
+
+    /// As [`start`](Self::start), the first one with clocks of its own.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_at(edition: RedisEdition, count: usize, clock: &Arc<ServerClock>) -> Result<Self> {
+        let first = std::iter::once_with(|| Redis::start_at(edition, clock));
+        let others = (1..count).map(|_| Redis::start(edition));
+        Ok(Self {
+            nodes: first.chain(others).collect::<Result<_>>()?,
         })
     }
 

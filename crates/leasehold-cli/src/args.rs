@@ -106,6 +106,9 @@ pub(crate) enum Command {
         after_help = "Exits 1 when something is bad: locks may be lost while they are held.\n\nExample:\n  leasehold doctor"
     )]
     Doctor,
+    /// Tend the nodes of a redlock:// store
+    #[command(subcommand, after_help = "Example:\n  leasehold redlock rejoin")]
+    Redlock(Redlock),
     /// Show every setting and where it comes from
     #[command(after_help = "Example:\n  leasehold config")]
     Config,
@@ -118,6 +121,21 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  leasehold man run | man -l -")]
     Man(Man),
 }
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Redlock {
+    /// Let nodes count again after so many lost their memory that nobody can tell what was granted
+    #[command(after_help = REJOIN_HELP)]
+    Rejoin,
+}
+
+const REJOIN_HELP: &str = "\
+Says that nothing relies any more on a lock from before: the jobs that ran under one have ended. All nodes
+that answer count from then on, above every token that one of them remembers. A single node that lost its
+memory needs no such word; it counts again by itself, as `doctor` shows.
+
+Example:
+  leasehold redlock rejoin";
 
 #[derive(Debug, Args)]
 pub(crate) struct Name {

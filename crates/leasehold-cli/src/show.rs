@@ -54,6 +54,8 @@ pub(crate) struct LockJson<'a> {
     holder: Option<HolderJson>,
     waiters: Vec<IdentityJson>,
     last_token: Option<String>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    remarks: &'a [String],
 }
 
 impl From<&Holder> for HolderJson {
@@ -93,6 +95,7 @@ impl<'a> LockJson<'a> {
                 .map(|waiter| waiter.as_ref().into())
                 .collect(),
             last_token: inspection.last_token.map(|token| token.to_string()),
+            remarks: &inspection.remarks,
         }
     }
 }

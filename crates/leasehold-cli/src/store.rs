@@ -15,7 +15,13 @@ const SCHEME: &str = "sqlite";
 const FILE: &str = "locks.db";
 const ROOT_FOLDER: &str = "/var/lib/leasehold";
 /// The schemes that need cryptography.
-const TLS: &[&str] = &["etcds", "rediss", "rediss+sentinel", "rediss+cluster"];
+const TLS: &[&str] = &[
+    "etcds",
+    "rediss",
+    "rediss+sentinel",
+    "rediss+cluster",
+    "redlocks",
+];
 /// The URL parameter that names a file with the password.
 const PASSWORD_FILE: &str = "password-file";
 const SECRET_BYTES_MAX: u64 = 4096;

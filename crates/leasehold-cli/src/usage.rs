@@ -80,6 +80,7 @@ pub(crate) fn check(cli: &Cli, line: &[OsString]) -> Result<(), Failure> {
         Command::Break(broken) => Some(&broken.name),
         Command::List(_)
         | Command::Doctor
+        | Command::Redlock(_)
         | Command::Config
         | Command::Completions(_)
         | Command::Man(_) => None,

@@ -111,6 +111,8 @@ pub struct Inspection {
     /// The newest token granted, kept when the lock is free; `None` before the first grant and where the
     /// store doesn't keep it.
     pub last_token: Option<Token>,
+    /// What a person is to know of the store besides, each a sentence: a node that has no vote, for example.
+    pub remarks: Vec<String>,
 }
 
 impl Inspection {
@@ -122,6 +124,7 @@ impl Inspection {
             holder: None,
             waiters: Vec::new(),
             last_token: None,
+            remarks: Vec::new(),
         }
     }
 }

@@ -42,17 +42,17 @@ pub(crate) struct Shared {
     pub(crate) always_hand_over: bool,
     /// Who must have a grant before it is one.
     pub(crate) replicas: Option<Replicas>,
-    /// The last identity that went out, with its text: nearly always the same one goes out again.
-    described: Mutex<Option<(Arc<Identity>, Arc<str>)>>,
+    pub(crate) described: Descriptions,
 }
 
-impl Shared {
+/// The last identity that went out, with its text: nearly always the same one goes out again.
+#[derive(Debug, Default)]
+pub(crate) struct Descriptions(Mutex<Option<(Arc<Identity>, Arc<str>)>>);
+
+impl Descriptions {
     /// What others are told of a holder: JSON.
-    pub(crate) fn described(&self, identity: &Arc<Identity>) -> Arc<str> {
-        let mut last = self
-            .described
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn of(&self, identity: &Arc<Identity>) -> Arc<str> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, text)) = &*last
             && Arc::ptr_eq(of, identity)
         {
@@ -96,7 +96,7 @@ impl Redis {
         let grants = place.servers(GRANT);
         let found = check::greet(&grants, &place, &config.shown).await;
         found.map_err(|error| error.during("connect").on(&config.shown))?;
-        let renewer = Renewer::start(Arc::new(place.servers(RENEWAL)))?;
+        let renewer = Renewer::start(Arc::new(place.servers(RENEWAL)), Family::Single)?;
         let id = Owner::random()?.to_hex();
         let replicas = config
             .replicas
@@ -113,7 +113,7 @@ impl Redis {
                 subscriber: place.subscriber(id),
                 always_hand_over: config.always_hand_over,
                 replicas,
-                described: Mutex::default(),
+                described: Descriptions::default(),
             }),
             _watching: place.watch()?,
             topology: place,
@@ -183,7 +183,7 @@ pub(crate) async fn scan(
 }
 
 /// Refuses the names of leasehold's own keys.
-fn not_a_sibling(name: &Name) -> Result<()> {
+pub(crate) fn not_a_sibling(name: &Name) -> Result<()> {
     if !name.as_str().starts_with(FAMILY) {
         return Ok(());
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold_core::backend::{Finding, Verdict};
 use leasehold_core::{Error, ErrorKind, Result};
-use redis::cmd;
+use redis::{Value, cmd};
 
 use crate::error;
 use crate::link::Link;
@@ -171,10 +171,14 @@ fn warn(info: &Info, node: &str, url: &Arc<str>) {
     }
 }
 
-type Info = HashMap<String, String>;
+pub(crate) type Info = HashMap<String, String>;
 
 async fn info(link: &Link) -> Result<Info> {
-    let answer = link.command(&cmd("INFO")).await?;
+    read_info(link.command(&cmd("INFO")).await?)
+}
+
+/// Reads what INFO answers.
+pub(crate) fn read_info(answer: Value) -> Result<Info> {
     let text: String = redis::from_redis_value(answer).map_err(|error| {
         Error::new(
             ErrorKind::Bug,
@@ -206,7 +210,7 @@ fn judge(info: &Info, fsync: Option<&str>) -> Vec<Finding> {
     findings
 }
 
-fn finding(verdict: Verdict, what: String, advice: &str) -> Finding {
+pub(crate) fn finding(verdict: Verdict, what: String, advice: &str) -> Finding {
     Finding {
         verdict,
         what,
@@ -214,7 +218,7 @@ fn finding(verdict: Verdict, what: String, advice: &str) -> Finding {
     }
 }
 
-fn field<'a>(info: &'a Info, name: &str) -> &'a str {
+pub(crate) fn field<'a>(info: &'a Info, name: &str) -> &'a str {
     info.get(name).map_or("unknown", String::as_str)
 }
 
@@ -231,7 +235,7 @@ fn version_of(info: &Info) -> (bool, Option<[u32; 3]>) {
     (valkey.is_some(), numbers)
 }
 
-fn version(info: &Info) -> Finding {
+pub(crate) fn version(info: &Info) -> Finding {
     let (valkey, numbers) = version_of(info);
     let name = if valkey { "Valkey" } else { "Redis" };
     match numbers {
@@ -254,7 +258,7 @@ fn version(info: &Info) -> Finding {
 }
 
 /// CVE-2025-49844: a script can run code in the server. Fixed in these and newer patches of each line.
-fn scripts(info: &Info) -> Finding {
+pub(crate) fn scripts(info: &Info) -> Finding {
     let (valkey, numbers) = version_of(info);
     let fixed: &[[u32; 3]] = if valkey {
         &[[7, 2, 11], [8, 0, 6], [8, 1, 4]]
@@ -309,7 +313,7 @@ fn replicas(info: &Info) -> Finding {
     }
 }
 
-fn eviction(info: &Info) -> Finding {
+pub(crate) fn eviction(info: &Info) -> Finding {
     let policy = field(info, "maxmemory_policy");
     let limited = !matches!(field(info, "maxmemory"), "0" | "unknown");
     let what = format!("maxmemory-policy is {policy}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::Result;
 use leasehold_core::url::StoreUrl;
-use redis::{Client, ConnectionAddr, RedisConnectionInfo};
+use redis::{Client, ConnectionAddr, RedisConnectionInfo, TlsCertificates};
 
 use crate::dial::{Dialer, Node, PORT, invalid};
 use crate::replicas;
@@ -67,25 +67,7 @@ impl Config {
             Some("always") => true,
             Some(_) => return Err(invalid("handover is \"fair\" (the default) or \"always\"")),
         };
-        if tls::is_tls(&url) {
-            tls::check_provider()?;
-        }
-        let mut settings = RedisConnectionInfo::default()
-            .set_db(database(&url)?)
-            .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
-        if let Some(user) = url.user() {
-            settings = settings.set_username(user);
-        }
-        if let Some(password) = url.password() {
-            settings = settings.set_password(password);
-        } else if url.user().is_some() {
-            return Err(invalid("it has a user and no password"));
-        }
-        let dialer = Dialer {
-            settings,
-            tls: tls::is_tls(&url),
-            certificates,
-        };
+        let dialer = dialer(&url, certificates)?;
         let place = match (url.scheme(), named) {
             (_, Some(named)) => {
                 let sentinels = nodes(&url, sentinel::PORT)?;
@@ -102,6 +84,29 @@ impl Config {
             replicas,
         })
     }
+}
+
+/// How each server that the URL names is reached.
+pub(crate) fn dialer(url: &StoreUrl, certificates: Option<TlsCertificates>) -> Result<Dialer> {
+    if tls::is_tls(url) {
+        tls::check_provider()?;
+    }
+    let mut settings = RedisConnectionInfo::default()
+        .set_db(database(url)?)
+        .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = url.user() {
+        settings = settings.set_username(user);
+    }
+    if let Some(password) = url.password() {
+        settings = settings.set_password(password);
+    } else if url.user().is_some() {
+        return Err(invalid("it has a user and no password"));
+    }
+    Ok(Dialer {
+        settings,
+        tls: tls::is_tls(url),
+        certificates,
+    })
 }
 
 fn database(url: &StoreUrl) -> Result<i64> {
@@ -144,7 +149,8 @@ fn node(url: &StoreUrl) -> Result<Node> {
     host(url.hosts(), PORT)
 }
 
-fn nodes(url: &StoreUrl, port: u16) -> Result<Vec<Node>> {
+/// The servers that the URL names.
+pub(crate) fn nodes(url: &StoreUrl, port: u16) -> Result<Vec<Node>> {
     url.hosts()
         .split(',')
         .map(|text| host(text, port))

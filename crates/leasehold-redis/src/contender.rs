@@ -42,7 +42,7 @@ struct Trying {
 
 impl RedisContender {
     pub(crate) fn new(shared: Arc<Shared>, claim: Claim) -> Self {
-        let about = shared.described(&claim.identity);
+        let about = shared.described.of(&claim.identity);
         Self {
             shared,
             name: claim.name,

@@ -92,8 +92,8 @@ impl Keys {
     }
 
     /// The lock's counter alone.
-    pub(crate) fn counter(name: &Name) -> String {
-        [Family::Single.counter(), &tagged(name.as_str())].concat()
+    pub(crate) fn counter(family: Family, name: &Name) -> String {
+        [family.counter(), &tagged(name.as_str())].concat()
     }
 
     /// The key that says that this owner has been released.

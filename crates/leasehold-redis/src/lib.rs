@@ -15,7 +15,6 @@ mod error;
 mod keys;
 mod link;
 mod mailbox;
-#[cfg_attr(not(test), expect(dead_code, reason = "what drives it is yet to come"))]
 mod redlock;
 mod renewer;
 mod replicas;
@@ -34,13 +33,16 @@ mod topology;
 
 use std::sync::Arc;
 
-use leasehold_core::Result;
-use leasehold_core::backend::Backend;
+use leasehold_core::backend::{Backend, Finding};
 use leasehold_core::url::StoreUrl;
+use leasehold_core::{Error, ErrorKind, Result};
 
 /// Connects to the server at `url`: `redis://[user:password@]host[:6379][/database]`, or `redis+unix:///path`; to the
 /// master that sentinels name: `redis+sentinel://host[:26379],…[/database]?master=NAME`; or to a cluster of which some
 /// nodes are named: `redis+cluster://host[:6379],…`. `rediss` in place of `redis` is verified TLS.
+///
+/// Or to several independent servers that decide by majority: `redlock://host[:6379],…` (`redlocks://` for TLS), with
+/// `?node-timeout=500ms` for each answer of one of them.
 ///
 /// `?handover=always` lets the lock go from waiter to waiter without end, though clients of other makes that poll for it
 /// starve. `?ca-file=`, `?client-cert-file=` and `?client-key-file=` name PEM files for TLS. `?sentinel-user=` and
@@ -54,7 +56,37 @@ use leasehold_core::url::StoreUrl;
 /// # Cancel safety
 /// Safe: nothing is left behind.
 pub async fn connect(url: StoreUrl) -> Result<Arc<dyn Backend>> {
+    if is_redlock(&url) {
+        let config = redlock::Config::of(url)?;
+        return Ok(Arc::new(redlock::Redlock::connect(config).await?));
+    }
     Ok(Arc::new(
         backend::Redis::connect(config::Config::of(url)?).await?,
     ))
+}
+
+/// Says, as an operator, that nothing relies any more on a lock that was granted before on the nodes of a `redlock://`
+/// URL: all of them that answer count from now on, whatever they have forgotten. Needed where a majority lost its memory
+/// at once, since nobody can tell then what was granted. Answers how the nodes stand.
+///
+/// # Errors
+/// `Invalid` for a URL that can't be right or is of another store, and for nodes that are no set; `Unavailable` when no
+/// majority answers.
+///
+/// # Cancel safety
+/// Dropped before its end, some of the nodes may count and others not; ask again.
+pub async fn rejoin(mut url: StoreUrl) -> Result<Vec<Finding>> {
+    // For names, and this has none.
+    url.take("prefix");
+    if !is_redlock(&url) {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "only the nodes of redlock:// have to be told; one server needs nothing after a restart",
+        ));
+    }
+    redlock::Redlock::rejoin(redlock::Config::of(url)?).await
+}
+
+fn is_redlock(url: &StoreUrl) -> bool {
+    matches!(url.scheme(), "redlock" | "redlocks")
 }

@@ -11,6 +11,7 @@ use redis::{AsyncConnectionConfig, Client, RedisError, Value, cmd};
 use crate::config::CONNECT;
 use crate::dial::Node;
 use crate::error;
+use crate::redlock::Seat;
 use crate::script::{self, Code};
 use crate::sentinel::Sentinels;
 
@@ -21,14 +22,32 @@ pub(crate) enum Server {
     At(Arc<Client>),
     /// Whichever is the master.
     Master(Arc<Sentinels>),
+    /// One of several that decide together, while it counts among them.
+    Node(Arc<Seat>),
 }
 
 impl Server {
-    /// Changes when a connection that was made before goes to the wrong server.
-    fn era(&self) -> u64 {
+    /// Whether a connection that was made in this era goes to the wrong server.
+    fn is_replaced(&self, era: u64) -> bool {
         match self {
-            Self::At(_) => 0,
-            Self::Master(sentinels) => sentinels.era(),
+            Self::At(_) | Self::Node(_) => false,
+            Self::Master(sentinels) => era != sentinels.era(),
+        }
+    }
+
+    /// Whether what concerns a lock may be asked over a connection of this era.
+    fn admits(&self, era: u64) -> Result<()> {
+        match self {
+            Self::At(_) | Self::Master(_) => Ok(()),
+            Self::Node(seat) => seat.admits(era),
+        }
+    }
+
+    /// How long a connection may take to be made.
+    fn connects_within(&self) -> Duration {
+        match self {
+            Self::At(_) | Self::Master(_) => CONNECT,
+            Self::Node(seat) => seat.patience(),
         }
     }
 
@@ -41,6 +60,7 @@ impl Server {
                 let made = client.get_multiplexed_async_connection_with_config(config);
                 return Ok((made.await.map_err(error::connecting)?, 0));
             }
+            Self::Node(seat) => return seat.connect(config).await,
             Self::Master(sentinels) => sentinels,
         };
         let (node, client, era) = sentinels.master().await?;
@@ -74,6 +94,7 @@ impl Server {
                 let (_, client, era) = sentinels.master().await?;
                 (Arc::new(client), era)
             }
+            Self::Node(seat) => (seat.client().clone(), 0),
         };
         let made = client.get_async_pubsub().await.map_err(error::connecting)?;
         Ok((made, era))
@@ -82,7 +103,7 @@ impl Server {
     /// Waits until another server is the right one.
     pub(crate) async fn replaced(&self, era: u64) {
         match self {
-            Self::At(_) => std::future::pending().await,
+            Self::At(_) | Self::Node(_) => std::future::pending().await,
             Self::Master(sentinels) => sentinels.after(era).await,
         }
     }
@@ -115,7 +136,31 @@ impl Link {
         keys: &[&str],
         args: &[&str],
     ) -> Result<Value, Failure> {
-        let mut connection = self.connection().await.map_err(Failure::Unsent)?;
+        let connection = self.connection().await.map_err(Failure::Unsent)?;
+        self.server
+            .admits(connection.era)
+            .map_err(Failure::Unsent)?;
+        self.call_on(connection, script, keys, args).await
+    }
+
+    /// As [`call`](Self::call), also at a node that doesn't count.
+    pub(crate) async fn call_uncounted(
+        &self,
+        script: &Code,
+        keys: &[&str],
+        args: &[&str],
+    ) -> Result<Value, Failure> {
+        let connection = self.connection().await.map_err(Failure::Unsent)?;
+        self.call_on(connection, script, keys, args).await
+    }
+
+    async fn call_on(
+        &self,
+        mut connection: Connection,
+        script: &Code,
+        keys: &[&str],
+        args: &[&str],
+    ) -> Result<Value, Failure> {
         script::call(&mut connection.inner, script, keys, args)
             .await
             .map_err(|error| self.failed(&connection, error))
@@ -154,6 +199,25 @@ impl Link {
             Err(Failure::Stale(_)) => Ok(self.command_once(command).await?),
             answer => Ok(answer?),
         }
+    }
+
+    /// Sends plain commands that only read, all over one connection. Each answer may be an error of its own.
+    pub(crate) async fn commands(&self, commands: &[redis::Cmd]) -> Result<Vec<Value>> {
+        match self.commands_once(commands).await {
+            Err(Failure::Stale(_)) => Ok(self.commands_once(commands).await?),
+            answers => Ok(answers?),
+        }
+    }
+
+    async fn commands_once(&self, commands: &[redis::Cmd]) -> Result<Vec<Value>, Failure> {
+        let mut connection = self.connection().await.map_err(Failure::Unsent)?;
+        let mut pipeline = redis::Pipeline::new();
+        for command in commands {
+            pipeline.add_command(command.clone());
+        }
+        pipeline.ignore_errors();
+        let answers = pipeline.query_async(&mut connection.inner).await;
+        answers.map_err(|error| self.failed(&connection, error))
     }
 
     async fn command_once(&self, command: &redis::Cmd) -> Result<Value, Failure> {
@@ -197,8 +261,8 @@ impl Link {
     /// The connection there is, unless it goes to a server that was replaced.
     fn current(&self) -> Option<Connection> {
         let mut current = self.lock();
-        let era = self.server.era();
-        if current.as_ref().is_some_and(|current| current.era != era) {
+        let replaced = |current: &Connection| self.server.is_replaced(current.era);
+        if current.as_ref().is_some_and(replaced) {
             *current = None;
         }
         current.clone()
@@ -213,7 +277,7 @@ impl Link {
             return Ok(current);
         }
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT))
+            .set_connection_timeout(Some(self.server.connects_within()))
             .set_response_timeout(Some(self.patience));
         let (inner, era) = self.server.connect(&config).await?;
         static GENERATION: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
@@ -303,6 +367,17 @@ impl Failure {
             Self::Unsent(_) | Self::Elsewhere(..) => false,
             Self::Sent(error) => error.kind() == ErrorKind::Ambiguous,
             Self::Stale(_) => true,
+        }
+    }
+}
+
+impl Failure {
+    pub(crate) fn error(&self) -> &Error {
+        match self {
+            Self::Unsent(error)
+            | Self::Sent(error)
+            | Self::Stale(error)
+            | Self::Elsewhere(_, error) => error,
         }
     }
 }

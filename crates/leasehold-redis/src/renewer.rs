@@ -13,7 +13,7 @@ use leasehold_core::{Error, ErrorKind, Name, Owner, Result, background};
 use redis::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::keys::Keys;
+use crate::keys::{Family, Keys};
 use crate::link::{Failure, Way};
 use crate::script::RENEW;
 use crate::servers::Servers;
@@ -39,9 +39,9 @@ pub(crate) struct Renewer {
 
 impl Renewer {
     /// Starts on the keeper's thread; ends with the last of its clones.
-    pub(crate) fn start(servers: Arc<Servers>) -> Result<Self> {
+    pub(crate) fn start(servers: Arc<Servers>, family: Family) -> Result<Self> {
         let (queue, arrivals) = mpsc::unbounded_channel();
-        background::spawn(run(servers.clone(), arrivals))?;
+        background::spawn(run(servers.clone(), family, arrivals))?;
         Ok(Self { queue, servers })
     }
 
@@ -66,7 +66,7 @@ impl Renewer {
     }
 }
 
-async fn run(servers: Arc<Servers>, mut arrivals: mpsc::UnboundedReceiver<Renew>) {
+async fn run(servers: Arc<Servers>, family: Family, mut arrivals: mpsc::UnboundedReceiver<Renew>) {
     let mut batch = Vec::new();
     while arrivals.recv_many(&mut batch, BATCH).await > 0 {
         // The keeper starts the renewals that are due in one go: let it finish, and take them all.
@@ -79,13 +79,13 @@ async fn run(servers: Arc<Servers>, mut arrivals: mpsc::UnboundedReceiver<Renew>
         }
         // A batch that hangs must not hold the next one up.
         for part in servers.apart(std::mem::take(&mut batch), |renew| renew.name.as_str()) {
-            tokio::spawn(send(servers.clone(), part));
+            tokio::spawn(send(servers.clone(), family, part));
         }
     }
 }
 
-async fn send(servers: Arc<Servers>, batch: Vec<Renew>) {
-    let answers = ask(&servers, &batch).await;
+async fn send(servers: Arc<Servers>, family: Family, batch: Vec<Renew>) {
+    let answers = ask(&servers, family, &batch).await;
     if !matches!(answers, Err(Failure::Elsewhere(Way::Again, _))) || batch.len() == 1 {
         return settle(batch, answers);
     }
@@ -94,16 +94,16 @@ async fn send(servers: Arc<Servers>, batch: Vec<Renew>) {
         let servers = servers.clone();
         tokio::spawn(async move {
             let alone = vec![renew];
-            let answers = ask(&servers, &alone).await;
+            let answers = ask(&servers, family, &alone).await;
             settle(alone, answers);
         });
     }
 }
 
-async fn ask(servers: &Servers, batch: &[Renew]) -> Result<Vec<Value>, Failure> {
+async fn ask(servers: &Servers, family: Family, batch: &[Renew]) -> Result<Vec<Value>, Failure> {
     let counters: Vec<String> = batch
         .iter()
-        .map(|renew| Keys::counter(&renew.name))
+        .map(|renew| Keys::counter(family, &renew.name))
         .collect();
     let args: Vec<[String; 2]> = batch
         .iter()

@@ -26,7 +26,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) enum Subscriber {
     /// At the one server.
-    One(Subscription),
+    One(Subscription<Boxes>),
     /// At the masters of a cluster.
     Many(Shards),
 }
@@ -35,7 +35,7 @@ impl Subscriber {
     /// A box for messages to this owner; gone when the returned registration is dropped.
     pub(crate) fn register(&self, owner: Owner) -> Registration {
         match self {
-            Self::One(subscription) => subscription.shared.boxes.register(owner),
+            Self::One(subscription) => subscription.shared.readers.register(owner),
             Self::Many(shards) => shards.register(owner),
         }
     }
@@ -55,17 +55,17 @@ impl Subscriber {
 
 /// The subscription; it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Subscription {
-    shared: Arc<Shared>,
+pub(crate) struct Subscription<R> {
+    shared: Arc<Shared<R>>,
     /// Kept while the subscription runs; dropping it ends it.
     running: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Shared<R> {
     server: Server,
     channel: Arc<str>,
-    boxes: Boxes,
+    readers: R,
     state: watch::Sender<State>,
 }
 
@@ -77,13 +77,32 @@ enum State {
     Failed(ErrorKind, String),
 }
 
-impl Subscription {
-    pub(crate) fn new(server: Server, channel: Arc<str>) -> Self {
+/// Who is told what a subscription hears.
+pub(crate) trait Readers: Send + Sync + 'static {
+    /// A message came.
+    fn deliver(&self, payload: &str);
+
+    /// Messages may have been missed.
+    fn wake_everyone(&self);
+}
+
+impl Readers for Boxes {
+    fn deliver(&self, payload: &str) {
+        self.deliver(payload);
+    }
+
+    fn wake_everyone(&self) {
+        self.wake_everyone();
+    }
+}
+
+impl<R: Readers> Subscription<R> {
+    pub(crate) fn new(server: Server, channel: Arc<str>, readers: R) -> Self {
         Self {
             shared: Arc::new(Shared {
                 server,
                 channel,
-                boxes: Boxes::default(),
+                readers,
                 state: watch::Sender::new(State::Connecting),
             }),
             running: Mutex::new(None),
@@ -91,7 +110,7 @@ impl Subscription {
     }
 
     /// Waits until the subscription stands.
-    async fn ready(&self) -> Result<()> {
+    pub(crate) async fn ready(&self) -> Result<()> {
         let mut state = self.shared.state.subscribe();
         {
             let mut running = lock(&self.running);
@@ -113,7 +132,7 @@ impl Subscription {
 }
 
 /// Keeps the subscription up until its owner is gone.
-async fn run(shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
+async fn run<R: Readers>(shared: Arc<Shared<R>>, mut stopped: oneshot::Receiver<()>) {
     let mut pause = PAUSE_MIN;
     loop {
         let ended = tokio::select! {
@@ -134,7 +153,7 @@ async fn run(shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
     }
 }
 
-impl Shared {
+impl<R: Readers> Shared<R> {
     /// One connection's life; says what ended it.
     async fn listen(&self) -> Error {
         // The driver would wait for ever for a server that takes the connection and says nothing.
@@ -149,7 +168,7 @@ impl Shared {
             }
         };
         self.state.send_replace(State::On);
-        self.boxes.wake_everyone();
+        self.readers.wake_everyone();
         let mut messages = messages.into_on_message();
         loop {
             let message = tokio::select! {
@@ -160,7 +179,7 @@ impl Shared {
             };
             let Some(message) = message else { break };
             if let Ok(payload) = message.get_payload::<String>() {
-                self.boxes.deliver(&payload);
+                self.readers.deliver(&payload);
             }
         }
         Error::new(ErrorKind::Unavailable, "the connection for messages broke")

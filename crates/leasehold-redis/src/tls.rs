@@ -19,7 +19,7 @@ pub(crate) fn certificates(url: &mut StoreUrl) -> Result<Option<TlsCertificates>
         && let Some((name, _)) = files.iter().find(|(_, file)| file.is_some())
     {
         return Err(invalid(format!(
-            "{name} is for TLS alone: rediss://, rediss+sentinel://, rediss+cluster://"
+            "{name} is for TLS alone: rediss://, rediss+sentinel://, rediss+cluster://, redlocks://"
         )));
     }
     let [root_cert, client_cert, client_key] = files.each_mut().map(|(name, file)| {
@@ -49,7 +49,7 @@ pub(crate) fn certificates(url: &mut StoreUrl) -> Result<Option<TlsCertificates>
 
 /// Whether the URL's scheme is one with TLS.
 pub(crate) fn is_tls(url: &StoreUrl) -> bool {
-    url.scheme().starts_with("rediss")
+    url.scheme().starts_with("rediss") || url.scheme() == "redlocks"
 }
 
 /// Fails where this process has no cryptography for TLS.

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use crate::config::Place;
 use crate::keys::FAMILY;
 use crate::link::{Link, Server};
+use crate::mailbox::Boxes;
 use crate::sentinel::Sentinels;
 use crate::servers::{Cluster, Servers};
 use crate::shards::Shards;
@@ -57,11 +58,11 @@ impl Topology {
         match self {
             Self::One(client) => {
                 let server = Server::At(client.clone());
-                Subscriber::One(Subscription::new(server, channel()))
+                Subscriber::One(Subscription::new(server, channel(), Boxes::default()))
             }
             Self::Sentinel(sentinels) => {
                 let server = Server::Master(sentinels.clone());
-                Subscriber::One(Subscription::new(server, channel()))
+                Subscriber::One(Subscription::new(server, channel(), Boxes::default()))
             }
             Self::Cluster(map) => Subscriber::Many(Shards::new(map.clone(), id)),
         }

@@ -15,13 +15,47 @@ use std::time::Duration;
 use common::{LONG, Raw, SLACK, assert_busy, connect, lock, ms, queued, server, since, until};
 use leasehold::{LossReason, Release};
 use leasehold_core::clock;
-use leasehold_testkit::servers::Redis;
+use leasehold_testkit::servers::{Redis, RedisEdition, RedisNodes};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Make {
     RedisPy,
+    Pottery,
     NodeRedlock,
     Rslock,
+}
+
+/// What both sides use.
+enum Servers {
+    One(Redis),
+    Nodes(RedisNodes),
+}
+
+impl Servers {
+    fn nodes() -> Self {
+        Self::Nodes(RedisNodes::start(RedisEdition::Redis7, 5).unwrap())
+    }
+
+    /// How leasehold reaches them, so that its names are the keys of this make.
+    fn url(&self, make: Make) -> String {
+        let url = match self {
+            Self::One(server) => server.url(),
+            Self::Nodes(nodes) => nodes.url(),
+        };
+        match make {
+            Make::Pottery => format!("{url}?prefix=redlock:"),
+            Make::RedisPy | Make::NodeRedlock | Make::Rslock => url,
+        }
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        match self {
+            Self::One(server) => vec![server.address().port()],
+            Self::Nodes(nodes) => (0..nodes.size())
+                .map(|at| nodes.address(at).port())
+                .collect(),
+        }
+    }
 }
 
 fn here() -> &'static Path {
@@ -38,7 +72,12 @@ impl Make {
         let folder = target();
         let mut command;
         match self {
-            Self::RedisPy => {
+            Self::RedisPy | Self::Pottery => {
+                let into = if self == Self::Pottery {
+                    "pottery"
+                } else {
+                    "python"
+                };
                 command = Command::new("python3");
                 command
                     .args([
@@ -49,8 +88,11 @@ impl Make {
                         "--disable-pip-version-check",
                         "--target",
                     ])
-                    .arg(folder.join("python"))
+                    .arg(folder.join(into))
                     .args(["redis==5.2.1", "async-timeout==5.0.1"]);
+                if self == Self::Pottery {
+                    command.arg("pottery==3.0.1");
+                }
             }
             Self::NodeRedlock => {
                 command = Command::new("npm");
@@ -78,6 +120,7 @@ impl Make {
         let mut brought = BRINGING.lock().unwrap();
         let ready = match self {
             Self::RedisPy => target().join("python/redis").is_dir(),
+            Self::Pottery => target().join("pottery/pottery").is_dir(),
             Self::NodeRedlock => target().join("node/node_modules/redlock").is_dir(),
             // cargo knows itself what is to be done.
             Self::Rslock => brought.contains(&self),
@@ -100,7 +143,7 @@ impl Make {
         brought.push(self);
     }
 
-    fn start(self, server: &Redis) -> Peer {
+    fn start(self, servers: &Servers) -> Peer {
         self.bring();
         let mut command = match self {
             Self::RedisPy => {
@@ -108,6 +151,13 @@ impl Make {
                 command
                     .arg(here().join("tests/peers/redis_py.py"))
                     .env("PYTHONPATH", target().join("python"));
+                command
+            }
+            Self::Pottery => {
+                let mut command = Command::new("python3");
+                command
+                    .arg(here().join("tests/peers/pottery_redlock.py"))
+                    .env("PYTHONPATH", target().join("pottery"));
                 command
             }
             Self::NodeRedlock => {
@@ -120,7 +170,7 @@ impl Make {
             Self::Rslock => Command::new(target().join("rslock/debug/rslock-peer")),
         };
         let mut child = command
-            .arg(server.address().port().to_string())
+            .args(servers.ports().iter().map(u16::to_string))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -190,10 +240,9 @@ impl Drop for Peer {
     }
 }
 
-async fn excludes_in_both_directions(make: Make) {
-    let server = server();
-    let mut peer = make.start(&server);
-    let client = connect(&server.url()).await;
+async fn excludes_in_both_directions(make: Make, servers: Servers) {
+    let mut peer = make.start(&servers);
+    let client = connect(&servers.url(make)).await;
 
     // They hold: busy, then ours after their release.
     assert!(peer.tries("a", LONG), "{make:?}");
@@ -235,17 +284,18 @@ async fn excludes_in_both_directions(make: Make) {
 }
 
 async fn overrun_hold_releases_nothing_of_theirs(make: Make) {
-    let server = server();
-    let mut peer = make.start(&server);
-    let client = connect(&server.url()).await;
+    let servers = Servers::One(server());
+    let mut peer = make.start(&servers);
+    let client = connect(&servers.url(make)).await;
+    let mut raw = Raw::at(&servers.url(make));
     let lock = lock(&client, "a", ms(400)).renew(false);
     let guard = lock.try_acquire().await.unwrap().unwrap();
     peer.acquiring("a", LONG, ms(20_000));
     assert!(peer.granted(), "{make:?}");
     assert_eq!(guard.lost().await, LossReason::Expired);
-    let value: Vec<u8> = Raw::to(&server).ask(&["GET", "a"]);
+    let value: Vec<u8> = raw.ask(&["GET", "a"]);
     assert_eq!(guard.release().await.unwrap(), Release::Another);
-    assert_eq!(Raw::to(&server).ask::<Vec<u8>>(&["GET", "a"]), value);
+    assert_eq!(raw.ask::<Vec<u8>>(&["GET", "a"]), value);
     assert_eq!(peer.release("a"), "released");
     until(SLACK, async || {
         client.inspect("a").await.unwrap().holder.is_none()
@@ -255,12 +305,12 @@ async fn overrun_hold_releases_nothing_of_theirs(make: Make) {
 
 /// A client that polls gets its turn though leasehold's waiters never leave the queue empty.
 async fn polling_client_is_not_starved(make: Make) {
-    let server = server();
-    let mut peer = make.start(&server);
+    let servers = Servers::One(server());
+    let mut peer = make.start(&servers);
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let mut crowd = tokio::task::JoinSet::new();
     for _ in 0..8 {
-        let client = connect(&server.url()).await;
+        let client = connect(&servers.url(make)).await;
         let stop = stop.clone();
         crowd.spawn(async move {
             let mut turns = 0;
@@ -273,7 +323,7 @@ async fn polling_client_is_not_starved(make: Make) {
             turns
         });
     }
-    let client = connect(&server.url()).await;
+    let client = connect(&servers.url(make)).await;
     until(ms(10_000), async || {
         client.inspect("a").await.unwrap().waiters.len() >= 4
     })
@@ -299,7 +349,7 @@ macro_rules! makes {
 
             #[tokio::test(flavor = "multi_thread")]
             async fn excludes_in_both_directions() {
-                super::excludes_in_both_directions(Make::$make).await;
+                super::excludes_in_both_directions(Make::$make, Servers::One(server())).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
@@ -319,4 +369,24 @@ makes! {
     redis_py RedisPy
     node_redlock NodeRedlock
     rslock Rslock
+}
+
+/// On several nodes, where it takes a majority of them.
+mod nodes {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn pottery_excludes_in_both_directions() {
+        excludes_in_both_directions(Make::Pottery, Servers::nodes()).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn node_redlock_excludes_in_both_directions() {
+        excludes_in_both_directions(Make::NodeRedlock, Servers::nodes()).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn rslock_excludes_in_both_directions() {
+        excludes_in_both_directions(Make::Rslock, Servers::nodes()).await;
+    }
 }

@@ -33,6 +33,12 @@ pub mod etcd {
     pub use leasehold_etcd::IsOwner;
 }
 
+/// What only Redlock can do.
+#[cfg(feature = "redis")]
+pub mod redlock {
+    pub use leasehold_redis::rejoin;
+}
+
 /// What a store is, can do, and answers to an operator.
 pub mod store {
     pub use leasehold_core::backend::{

@@ -33,6 +33,8 @@ const STORES: &[Store] = &[
             "rediss+sentinel",
             "redis+cluster",
             "rediss+cluster",
+            "redlock",
+            "redlocks",
         ],
         connect: |url| Box::pin(leasehold_redis::connect(url)),
     },

@@ -1,11 +1,11 @@
 //! `leasehold doctor`: what of a store's settings makes its locks less safe.
 
-use leasehold::store::Verdict;
+use leasehold::store::{Finding, Verdict};
 use serde::Serialize;
 
 use super::Context;
 use crate::exit::{BAD, Failure};
-use crate::printer::SCHEMA;
+use crate::printer::{Printer, SCHEMA};
 use crate::show::clean;
 
 #[derive(Serialize)]
@@ -22,15 +22,23 @@ pub(crate) async fn doctor(context: &Context) -> Result<u8, Failure> {
     let check = async || store.client.check().await;
     let findings = context.first(&store, "check", None, check).await?;
     store.client.close().await;
-    let at = store.shown.as_str();
-    if !context.printer.json {
-        context.printer.out(&format!("store    {at}\n"))?;
+    print(&context.printer, &store.shown, &findings)?;
+    let bad = findings
+        .iter()
+        .any(|finding| finding.verdict == Verdict::Bad);
+    Ok(if bad { BAD } else { 0 })
+}
+
+/// Prints what was found at this store.
+pub(super) fn print(printer: &Printer, at: &str, findings: &[Finding]) -> Result<(), Failure> {
+    if !printer.json {
+        printer.out(&format!("store    {at}\n"))?;
     }
-    for finding in &findings {
+    for finding in findings {
         let verdict = finding.verdict.as_str();
         let advice = Some(finding.advice.as_str()).filter(|advice| !advice.is_empty());
-        if context.printer.json {
-            context.printer.out_json(&FindingJson {
+        if printer.json {
+            printer.out_json(&FindingJson {
                 schema: SCHEMA,
                 store: at,
                 verdict,
@@ -40,11 +48,8 @@ pub(crate) async fn doctor(context: &Context) -> Result<u8, Failure> {
         } else {
             let advice = advice.map_or_else(String::new, |advice| format!("; {advice}"));
             let text = clean(&format!("{}{advice}", finding.what));
-            context.printer.out(&format!("{verdict:<7}  {text}\n"))?;
+            printer.out(&format!("{verdict:<7}  {text}\n"))?;
         }
     }
-    let bad = findings
-        .iter()
-        .any(|finding| finding.verdict == Verdict::Bad);
-    Ok(if bad { BAD } else { 0 })
+    Ok(())
 }

@@ -8,6 +8,7 @@ pub(crate) mod detached;
 pub(crate) mod doctor;
 pub(crate) mod generated;
 pub(crate) mod list;
+pub(crate) mod redlock;
 pub(crate) mod run;
 pub(crate) mod status;
 mod waiting;
@@ -16,6 +17,7 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::time::Duration;
 
+use leasehold::StoreUrl;
 use leasehold_core::clock::{self, Moment};
 
 use crate::config::Settings;
@@ -40,12 +42,18 @@ fn env(name: &str) -> Option<OsString> {
 }
 
 impl Context {
-    /// Connects to the store.
-    async fn connect(&self) -> Result<Store, Failure> {
+    /// The store's URL, ready to connect with, and as it is shown.
+    fn chosen(&self) -> Result<(StoreUrl, String), Failure> {
         let chosen = store::choose(&self.settings, &env)?;
         // As written, so that a job that reads it means the same store; the password set later isn't shown.
         let shown = chosen.url.to_string();
         let url = store::prepare(chosen, &self.settings, &env)?;
+        Ok((url, shown))
+    }
+
+    /// Connects to the store.
+    async fn connect(&self) -> Result<Store, Failure> {
+        let (url, shown) = self.chosen()?;
         let connecting = async || {
             let connected = leasehold::connect_to(url.clone()).await;
             connected.map_err(|error| Failure::connecting(&error))

@@ -60,5 +60,11 @@ fn text(found: &Inspection, store: &str) -> String {
             show::who(waiter.as_ref())
         ));
     }
+    lines.extend(
+        found
+            .remarks
+            .iter()
+            .map(|remark| format!("  store note  {}", show::clean(remark))),
+    );
     lines.join("\n") + "\n"
 }

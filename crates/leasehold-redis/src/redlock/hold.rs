@@ -19,6 +19,15 @@ pub(crate) enum Extended {
     Unknown,
 }
 
+impl From<Renewal> for Extended {
+    fn from(renewal: Renewal) -> Self {
+        match renewal {
+            Renewal::Renewed { .. } => Self::Ours,
+            Renewal::Lost(reason) => Self::Gone(reason),
+        }
+    }
+}
+
 /// One renewal, sent to all nodes at once.
 #[derive(Debug)]
 pub(crate) struct Extension {
@@ -128,9 +137,11 @@ pub(crate) struct Leaving {
     loose: Nodes,
     /// Nodes that haven't answered for good.
     open: Nodes,
-    /// Nodes that failed to answer at least once.
+    /// Nodes that answered, or failed to, at least once.
     asked: Nodes,
-    /// Of these, those that may have done it: "gone" may then be this release's own work.
+    /// Nodes that failed to more than once: one answer that is late isn't to leave open whether a lock was freed.
+    failed_again: Nodes,
+    /// Nodes that failed to answer, those that may have done it: "gone" may then be this release's own work.
     unclear: Nodes,
     found: BTreeMap<Node, Release>,
     told: BTreeMap<Waiter, Nodes>,
@@ -156,6 +167,7 @@ impl Leaving {
             loose,
             open: quorum.all(),
             asked: Nodes::NONE,
+            failed_again: Nodes::NONE,
             unclear: Nodes::NONE,
             found: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -201,6 +213,9 @@ impl Leaving {
         if !self.open.contains(node) {
             return;
         }
+        if self.asked.contains(node) {
+            self.failed_again.insert(node);
+        }
         self.asked.insert(node);
         if may_land {
             self.unclear.insert(node);
@@ -239,13 +254,13 @@ impl Leaving {
         let decision = if self.quorum.has(freed) {
             Some(Release::Freed)
         } else if perhaps < self.quorum.majority() {
-            let another = self.quorum.has(found(Release::Another));
-            Some(if another {
-                Release::Another
-            } else {
+            // Whoever has a majority is met among any that answer.
+            Some(if found(Release::Another).is_empty() {
                 Release::Expired
+            } else {
+                Release::Another
             })
-        } else if first_answers.is_empty() {
+        } else if self.open.without(self.failed_again).is_empty() {
             None
         } else {
             return;

@@ -55,7 +55,7 @@ pub(crate) fn is_broken(quorum: Quorum, gone: usize) -> bool {
     quorum.all().len() - gone.min(quorum.all().len()) < quorum.majority()
 }
 
-/// The holder as the nodes show it on which it holds. Those that didn't take its token show an older one.
+/// The holder as the nodes show it on which it holds. Those that didn't take its token show none.
 fn holder(quorum: Quorum, nodes: &[&View]) -> Holder {
     let newest = nodes.iter().max_by_key(|view| view.holder.token);
     let mut holder = newest.map_or(Holder::new(None, None), |view| view.holder.clone());

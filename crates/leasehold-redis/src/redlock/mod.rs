@@ -30,14 +30,22 @@
 //! it writes the end of what it began ([`hold::Leaving`]) also when nobody waits for it any more.
 
 mod attempt;
+mod backend;
+mod census;
+mod config;
+mod contender;
 mod dealings;
+mod departure;
 mod exchange;
+mod findings;
 mod hold;
+mod inbox;
 mod look;
 mod members;
 #[cfg(test)]
 mod model;
 mod nodes;
+mod panel;
 mod queue;
 mod round;
 #[cfg(test)]
@@ -45,5 +53,11 @@ mod schedules;
 pub(crate) mod script;
 #[cfg(test)]
 mod script_tests;
+mod seat;
 #[cfg(test)]
 mod simulation;
+mod site;
+
+pub(crate) use backend::Redlock;
+pub(crate) use config::Config;
+pub(crate) use seat::Seat;

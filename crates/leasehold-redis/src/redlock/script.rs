@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use leasehold_core::backend::{LossReason, Release};
-use leasehold_core::{Error, ErrorKind, Holder, Name, Owner, Result};
+use leasehold_core::backend::Release;
+use leasehold_core::{Error, ErrorKind, Holder, Name, Owner, Result, Token};
 use redis::Value;
 
 use super::exchange::{Answer, Request};
-use super::hold::{Extended, Left, Waiter};
+use super::hold::{Left, Waiter};
 use super::look::View;
 use super::members::{Entry, Record};
 use super::queue::{Held, Seen, Who};
@@ -30,7 +30,12 @@ script!(
     "redlock_common.lua",
     "redlock_leave.lua"
 );
-script!(BREAK, "Takes the lock from its owner.", "redlock_break.lua");
+script!(
+    BREAK,
+    "Takes the lock from its owner.",
+    "redlock_common.lua",
+    "redlock_break.lua"
+);
 script!(LOOK, "Who holds and who waits.", "redlock_look.lua");
 script!(ENTER, "Merges into the node's record.", "redlock_enter.lua");
 
@@ -39,14 +44,9 @@ pub(crate) fn record_key() -> &'static str {
     "leasehold:redlock"
 }
 
-/// What [`TAKE`] and [`LEAVE`] take; [`LOOK`] takes the first four.
+/// What [`TAKE`] and [`LEAVE`] take.
 pub(crate) fn keys(name: &Name, owner: Owner) -> [String; 6] {
-    let Keys {
-        lock,
-        counter,
-        queue,
-        waiters,
-    } = Keys::in_family(Family::Redlock, name);
+    let [lock, counter, queue, waiters] = look_keys(name);
     let tombstone = Keys::tombstone(name, owner);
     [
         lock,
@@ -59,9 +59,20 @@ pub(crate) fn keys(name: &Name, owner: Owner) -> [String; 6] {
 }
 
 /// What [`BREAK`] takes.
-pub(crate) fn break_keys(name: &Name) -> [String; 3] {
-    let Keys { lock, counter, .. } = Keys::in_family(Family::Redlock, name);
-    [lock, counter, Keys::broken(name)]
+pub(crate) fn break_keys(name: &Name) -> [String; 5] {
+    let [lock, counter, queue, waiters] = look_keys(name);
+    [lock, counter, queue, waiters, Keys::broken(name)]
+}
+
+/// What [`LOOK`] takes.
+pub(crate) fn look_keys(name: &Name) -> [String; 4] {
+    let Keys {
+        lock,
+        counter,
+        queue,
+        waiters,
+    } = Keys::in_family(Family::Redlock, name);
+    [lock, counter, queue, waiters]
 }
 
 /// How [`TAKE`] names a request; `None` for one that is not for it.
@@ -162,16 +173,6 @@ pub(crate) fn left(answer: Value) -> Result<Left> {
     Ok(Left { found, told })
 }
 
-/// Reads what the script that renews answered for one hold.
-pub(crate) fn extended(answer: &Value) -> Extended {
-    match answer {
-        Value::Int(1) => Extended::Ours,
-        Value::Int(0) => Extended::Gone(LossReason::Expired),
-        Value::Int(2) => Extended::Gone(LossReason::Stolen),
-        _ => Extended::Unknown,
-    }
-}
-
 /// Reads what [`LOOK`] answered.
 pub(crate) fn view(answer: Value) -> Result<View> {
     let mut fields = Fields::of(answer)?;
@@ -181,16 +182,11 @@ pub(crate) fn view(answer: Value) -> Result<View> {
         other => return Err(reply::unexpected(&other)),
     }
     let value = fields.text()?;
-    let ours = fields.int()? == 1;
-    let mut holder = fields.holder()?;
-    let counter = holder.token;
-    if !ours {
-        holder.token = None;
-    }
+    let counter = fields.text()?;
     Ok(View {
         value: (!value.is_empty()).then_some(value),
-        holder,
-        counter,
+        counter: counter.parse().ok().and_then(Token::new),
+        holder: fields.holder()?,
         waiters: fields
             .texts()?
             .iter()
@@ -225,6 +221,12 @@ impl Notice {
             _ => return None,
         };
         words.next().is_none().then_some(notice)
+    }
+
+    pub(crate) fn owner(&self) -> &str {
+        match self {
+            Self::Free { owner, .. } | Self::Next { owner } | Self::Broken { owner } => owner,
+        }
     }
 
     /// What tells a waiter that it is next.

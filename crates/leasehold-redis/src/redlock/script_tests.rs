@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::backend::Release;
-use leasehold_core::{Name, Owner};
+use leasehold_core::{Name, Owner, clock};
 use leasehold_testkit::servers::{Redis, RedisEdition};
 use redis::{Connection, FromRedisValue, Value};
 
@@ -12,6 +12,7 @@ use super::exchange::Answer;
 use super::hold::Extended;
 use super::members::{Entry, Record};
 use super::script::{self, BREAK, ENTER, LEAVE, LOOK, Notice, TAKE, WRITE};
+use crate::renewer::renewal;
 use crate::script::{Code, RENEW};
 
 struct Node {
@@ -103,7 +104,9 @@ impl Node {
         let [lock, counter, ..] = script::keys(&self.name, owner);
         let answer = self.call(&RENEW, &[lock, counter], &[&owner.to_hex(), "60000"]);
         match answer {
-            Value::Array(answers) => script::extended(&answers[0]),
+            Value::Array(answers) => {
+                renewal(&answers[0], clock::now(), Duration::from_secs(60)).into()
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -175,23 +178,48 @@ fn who_waits_is_told_on_its_channel_and_who_does_not_listen_is_passed_over() {
 }
 
 #[test]
+fn a_node_shows_no_token_that_its_holder_did_not_write() {
+    for mut node in nodes() {
+        let holder = owner();
+        let shown = |node: &mut Node| {
+            let looked = node.call(&LOOK, &script::look_keys(&node.name), &[]);
+            let view = script::view(looked).unwrap();
+            let tokens = [view.holder.token, view.counter];
+            tokens.map(|token| token.map(leasehold_core::Token::get))
+        };
+        // What it begins with is the floor of all names, and may be above the token that a majority took.
+        node.take(holder, "1", "take", "-");
+        let [token, counter] = shown(&mut node);
+        assert_eq!(token, None);
+        let floor = counter.unwrap();
+        assert_eq!(node.write(holder, floor), Answer::Refused);
+        assert_eq!(shown(&mut node), [None, Some(floor)]);
+        assert_eq!(node.write(holder, floor + 1), Answer::Written);
+        assert_eq!(shown(&mut node), [Some(floor + 1); 2]);
+        // The next one has none before it has written its own.
+        node.leave(holder, "0");
+        node.take(owner(), "1", "take", "-");
+        assert_eq!(shown(&mut node), [None, Some(floor + 1)]);
+    }
+}
+
+#[test]
 fn a_broken_hold_is_told_and_shown() {
     for mut node in nodes() {
         let holder = owner();
         node.take(holder, "1", "take", "-");
         node.write(holder, 77);
-        let keys = script::keys(&node.name, holder);
-        let looked = node.call(&LOOK, &keys[..4], &[]);
+        let looked = node.call(&LOOK, &script::look_keys(&node.name), &[]);
         let view = script::view(looked).unwrap();
         assert_eq!(view.value, Some(holder.to_hex()));
         assert_eq!(view.holder.token.map(leasehold_core::Token::get), Some(77));
         let hex = holder.to_hex();
         let keys = script::break_keys(&node.name);
-        assert_eq!(node.call(&BREAK, &keys, &[&hex]), Value::Int(1));
-        assert_eq!(node.call(&BREAK, &keys, &[&hex]), Value::Int(0));
+        assert_eq!(node.call(&BREAK, &keys, &[&hex, "0"]), Value::Int(1));
+        assert_eq!(node.call(&BREAK, &keys, &[&hex, "0"]), Value::Int(0));
         let expired = Extended::Gone(leasehold_core::backend::LossReason::Expired);
         assert_eq!(node.renew(holder), expired);
-        let [_, _, broken] = keys;
+        let [.., broken] = keys;
         assert_eq!(node.ask::<String>(&["GET", &broken]), hex);
         assert!(node.ask::<i64>(&["PTTL", &broken]) > 0);
     }

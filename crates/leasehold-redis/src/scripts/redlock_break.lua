@@ -1,10 +1,14 @@
--- Takes the lock from this owner. KEYS: L F, and where the owner that lost it so is kept for it to ask.
--- ARGV: owner. Answers 1 if it was there, 0 if not.
-if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+-- Takes the lock from this owner, and tells the first that waits; after redlock_common.lua.
+-- KEYS[5]: where the owner that lost it so is kept for it to ask. ARGV: owner, number.
+-- Answers 1 if it was there, 0 if not.
+local held, problem = current()
+if problem and problem.err then return problem end
+if held ~= owner then return 0 end
+local channel = call('HGET', F, 'o') == owner and call('HGET', F, 'h')
 -- Whoever had it knows by its own clock once that time is over.
-redis.call('SET', KEYS[3], ARGV[1], 'PX', math.max(redis.call('PTTL', KEYS[1]), 1))
-redis.call('DEL', KEYS[1])
-local channel = redis.call('HGET', KEYS[2], 'h')
-redis.call('HDEL', KEYS[2], 'o', 'n', 'm', 'g', 'h')
-if channel then redis.pcall('PUBLISH', channel, 'broken ' .. ARGV[1]) end
+call('SET', KEYS[5], owner, 'PX', math.max(call('PTTL', L), 1))
+free()
+if channel then redis.pcall('PUBLISH', channel, 'broken ' .. owner) end
+local time = call('TIME')
+tell(time[1] * 1000 + math.floor(time[2] / 1000))
 return 1

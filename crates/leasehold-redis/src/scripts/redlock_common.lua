@@ -1,7 +1,8 @@
 -- Shared by the scripts of one Redlock node that give or free a lock. Keys as in common.lua, and besides:
 --   KEYS[5] X  the owner's tombstone
 --   KEYS[6] R  the node's record: floor (no token accepted here is higher), longest, durable, version, run:NAME
--- F has: c newest token, o owner of L, n number of its request, m holder, g granted (ms), h its channel.
+-- F has: c newest token, or the floor it began with; o owner of L, n number of its request, t its token once it is
+-- written, m holder, g granted (ms), h its channel.
 -- Queues: Q by arrival here; W is owner -> "number alive-until channel holder".
 local L, F, Q, W, X, R = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local call = redis.call
@@ -48,5 +49,5 @@ end
 
 local function free()
   call('DEL', L)
-  call('HDEL', F, 'o', 'n', 'm', 'g', 'h')
+  call('HDEL', F, 'o', 'n', 't', 'm', 'g', 'h')
 end

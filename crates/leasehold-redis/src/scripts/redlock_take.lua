@@ -21,7 +21,7 @@ local function grant()
     call('PEXPIRE', F, 604800000)
   end
   call('SET', L, owner, 'PX', ttl)
-  call('HSET', F, 'o', owner, 'n', ARGV[2], 'm', ARGV[7], 'g', millis, 'h', channel)
+  call('HSET', F, 'o', owner, 'n', ARGV[2], 't', '', 'm', ARGV[7], 'g', millis, 'h', channel)
   return {'granted', counter, micros}
 end
 
@@ -63,6 +63,6 @@ if mine then
 end
 local place = call('ZRANK', Q, owner) or call('ZCARD', Q)
 if not held then return {'busy', place, '', 0, 0, '', '', ''} end
-local about = call('HMGET', F, 'o', 'c', 'g', 'm')
+local about = call('HMGET', F, 'o', 't', 'g', 'm')
 local ours = about[1] == held
 return {'busy', place, held, ours and 1 or 0, call('PTTL', L), ours and about[2] or '', ours and about[3] or '', ours and about[4] or ''}

@@ -7,7 +7,7 @@ if token <= (tonumber(call('HGET', KEYS[2], 'c')) or token) then return 0 end
 local floor = tonumber(call('HGET', KEYS[3], 'floor'))
 -- It has lost its memory since it gave the lock.
 if not floor then return 0 end
-call('HSET', KEYS[2], 'c', ARGV[2])
+call('HSET', KEYS[2], 'c', ARGV[2], 't', ARGV[2])
 call('PEXPIRE', KEYS[2], 604800000)
 if token > floor then
   -- A minute ahead of the clock, so that it is seldom written.

@@ -1,9 +1,10 @@
-// node redlock on one server, told what to do line by line.
+// node redlock on the servers at these ports, told what to do line by line.
 const readline = require("node:readline");
 const { default: Client } = require("ioredis");
 const { default: Redlock } = require("redlock");
 
-const client = new Client({ host: "127.0.0.1", port: Number(process.argv[2]) });
+const ports = process.argv.slice(2).map(Number);
+const clients = ports.map((port) => new Client({ host: "127.0.0.1", port }));
 const held = new Map();
 
 async function obey(line) {
@@ -11,7 +12,7 @@ async function obey(line) {
   if (order === "acquire") {
     const retryDelay = 100;
     const retryCount = Math.floor(Number(wait) / retryDelay);
-    const redlock = new Redlock([client], { retryCount, retryDelay, retryJitter: 50 });
+    const redlock = new Redlock(clients, { retryCount, retryDelay, retryJitter: 50 });
     redlock.on("error", () => {});
     try {
       held.set(name, await redlock.acquire([name], Number(ttl)));
@@ -28,7 +29,8 @@ async function obey(line) {
   }
 }
 
-client.on("ready", async () => {
+const ready = clients.map((client) => new Promise((resolve) => client.on("ready", resolve)));
+Promise.all(ready).then(async () => {
   console.log("ready");
   for await (const line of readline.createInterface({ input: process.stdin })) {
     console.log(await obey(line));

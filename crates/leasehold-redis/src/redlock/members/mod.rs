@@ -174,6 +174,8 @@ impl Assembly<'_> {
             if let Some(other) = runs.insert(&report.run, node) {
                 return Err(Refusal::Same(other, node));
             }
+        }
+        for (node, report) in self.here() {
             if !report.master {
                 return Err(Refusal::Replica(node));
             }

@@ -14,6 +14,7 @@ use super::super::exchange::{Effect, Event, Outcome, Request};
 use super::super::hold::{Extension, Leaving, Step};
 use super::super::nodes::{Node, Nodes, Quorum};
 use super::super::script::{self, ENTER, LEAVE, Notice, TAKE, WRITE};
+use crate::renewer::renewal;
 use crate::script::RENEW;
 use crate::simulation::lua::{Interpreter, Texts};
 
@@ -238,7 +239,7 @@ impl Cluster {
                 let Value::Array(answers) = self.run(node, RENEW.text, &keys, &args) else {
                     panic!("no list");
                 };
-                script::extended(&answers[0])
+                renewal(&answers[0], self.now(), TTL).into()
             } else {
                 super::super::hold::Extended::Unknown
             };
@@ -260,7 +261,8 @@ impl Cluster {
         let mut leaving = Leaving::begin(self.quorum(), loose, TTL, self.now(), &mut steps);
         let mut found = None;
         let mut rest = Vec::new();
-        let mut refused = Nodes::NONE;
+        // It takes two to leave it at that.
+        let (mut refused, mut again) = (Nodes::NONE, Nodes::NONE);
         while !steps.is_empty() {
             match steps.remove(0) {
                 Step::Leave {
@@ -269,7 +271,10 @@ impl Cluster {
                     let left = self.leave(client, node, tombstone);
                     leaving.answered(node, left, &mut steps);
                 }
-                Step::Leave { node, .. } if !refused.contains(node) => {
+                Step::Leave { node, .. } if !again.contains(node) => {
+                    if refused.contains(node) {
+                        again.insert(node);
+                    }
                     refused.insert(node);
                     leaving.failed(node, true, self.now(), &mut steps);
                 }

@@ -99,6 +99,11 @@ fn a_release_that_finds_what_itself_may_have_done_is_unconfirmed() {
     for node in 0..3 {
         leaving.failed(node, true, cluster.now(), &mut steps);
     }
+    let decided = |steps: &[Step]| steps.iter().any(|step| matches!(step, Step::Decide(_)));
+    assert!(!decided(&steps), "{steps:?}");
+    for node in 0..3 {
+        leaving.failed(node, true, cluster.now(), &mut steps);
+    }
     assert!(steps.contains(&Step::Decide(None)), "{steps:?}");
     for node in 0..3 {
         let left = cluster.leave(&client, node, false);
@@ -107,6 +112,22 @@ fn a_release_that_finds_what_itself_may_have_done_is_unconfirmed() {
     assert!(leaving.is_over());
     let decisions = steps.iter().filter(|step| matches!(step, Step::Decide(_)));
     assert_eq!(decisions.count(), 1);
+}
+
+#[test]
+fn a_release_whose_answers_are_late_once_is_confirmed() {
+    let (cluster, client) = held(3);
+    let mut steps = Vec::new();
+    let (quorum, now) = (cluster.quorum(), cluster.now());
+    let mut leaving = super::super::hold::Leaving::begin(quorum, nodes([]), TTL, now, &mut steps);
+    for node in 0..3 {
+        leaving.failed(node, true, now, &mut steps);
+    }
+    for node in 0..2 {
+        leaving.answered(node, cluster.leave(&client, node, false), &mut steps);
+    }
+    let freed = Step::Decide(Some(Release::Freed));
+    assert!(steps.contains(&freed), "{steps:?}");
 }
 
 #[test]

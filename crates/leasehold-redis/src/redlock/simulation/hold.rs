@@ -13,6 +13,7 @@ use super::super::nodes::{Node, Nodes};
 use super::super::script;
 use super::host::{Call, Pipe, Wake};
 use super::world::{Ask, World, nanos};
+use crate::renewer;
 use crate::simulation::lua::Script;
 use crate::simulation::machine::Due;
 
@@ -137,7 +138,10 @@ impl World<'_> {
         let Value::Array(answers) = value else {
             return self.violated(format!("a renewal was answered {value:?}"));
         };
-        let said = answers.first().map_or(Extended::Unknown, script::extended);
+        let now = self.moment(self.clients[client].habits.host);
+        // A node's vote is the same whenever it was sent and for how long.
+        let vote = |answer| renewer::renewal(answer, now, Duration::ZERO).into();
+        let said = answers.first().map_or(Extended::Unknown, vote);
         self.extended(client, renewal, node, said);
     }
 

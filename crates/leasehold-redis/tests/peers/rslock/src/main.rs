@@ -1,4 +1,4 @@
-//! rslock on one server, told what to do line by line.
+//! rslock on the servers at these ports, told what to do line by line.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -8,7 +8,10 @@ use rslock::LockManager;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let port = std::env::args().nth(1).expect("a port");
+    let ports = std::env::args().skip(1);
+    let urls: Vec<String> = ports
+        .map(|port| format!("redis://127.0.0.1:{port}"))
+        .collect();
     let mut held = HashMap::new();
     println!("ready");
     for line in std::io::stdin().lock().lines() {
@@ -18,7 +21,7 @@ async fn main() {
             ["acquire", name, ttl, wait] => {
                 let ttl = Duration::from_millis(ttl.parse().expect("a TTL"));
                 let tries = wait.parse::<u32>().expect("a wait") / 100 + 1;
-                let mut manager = LockManager::new(vec![format!("redis://127.0.0.1:{port}")]);
+                let mut manager = LockManager::new(urls.clone());
                 manager.set_retry(tries, Duration::from_millis(200));
                 // Its locks borrow it, and this process is a short one.
                 let manager: &'static LockManager = Box::leak(Box::new(manager));

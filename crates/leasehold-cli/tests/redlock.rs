@@ -1,0 +1,135 @@
+//! The command on several independent Redis servers.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use common::{Host, eventually};
+use leasehold_testkit::servers::{RedisEdition, RedisNodes};
+
+fn nodes(count: usize) -> RedisNodes {
+    RedisNodes::start(RedisEdition::Redis7, count).unwrap()
+}
+
+/// The keys of a node, sorted.
+fn keys(nodes: &RedisNodes, at: usize) -> Vec<String> {
+    let mut stream = TcpStream::connect(nodes.address(at)).unwrap();
+    stream.write_all(b"KEYS *\r\n").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with('*'), "{answer}");
+    let words = answer.lines().skip(1).filter(|line| !line.starts_with('$'));
+    let mut keys: Vec<String> = words.map(str::to_owned).collect();
+    keys.sort();
+    keys
+}
+
+/// Whether the job ran.
+fn ran(host: &Host, code: i32) -> (bool, String) {
+    let file = host.path().join("ran");
+    let _ = std::fs::remove_file(&file);
+    let done = host.run(&["run", "jobs/x", "--", "touch", "ran"]).is(code);
+    (file.exists(), done.err)
+}
+
+#[test]
+fn two_of_five_nodes_killed_the_job_runs_and_three_it_does_not() {
+    let mut nodes = nodes(5);
+    let host = Host::on(nodes.url());
+    assert!(ran(&host, 0).0);
+    for at in [1, 3] {
+        nodes.node(at).kill().unwrap();
+        assert!(ran(&host, 0).0, "{at} was killed");
+    }
+    nodes.node(4).kill().unwrap();
+    let (ran_too, error) = ran(&host, 69);
+    assert!(!ran_too);
+    assert!(
+        error.contains("2 of 5 nodes answer, and it takes 3"),
+        "{error}"
+    );
+    for at in [1, 3, 4] {
+        nodes.node(at).start_again().unwrap();
+    }
+    for at in 0..5 {
+        let mut left = keys(&nodes, at);
+        left.retain(|key| !["leasehold:redlock", "leasehold:redlock:f:{jobs/x}"].contains(&&**key));
+        assert!(left.is_empty(), "{left:?} on {at}");
+    }
+}
+
+#[test]
+fn majority_that_forgot_is_refused_until_the_operator_lets_it_rejoin() {
+    let mut nodes = nodes(3);
+    let host = Host::on(nodes.url());
+    let token = || -> u64 {
+        let job = "printf %s $LEASEHOLD_TOKEN";
+        let ran = host.run(&["run", "jobs/x", "--", "sh", "-c", job]).is(0);
+        ran.out.parse().unwrap()
+    };
+    let first = token();
+    for at in [0, 1] {
+        nodes.node(at).kill().unwrap();
+        nodes.node(at).start_again().unwrap();
+    }
+    let (ran, error) = ran(&host, 69);
+    assert!(!ran);
+    assert!(error.contains("`leasehold redlock rejoin`"), "{error}");
+    let doctor = host.run(&["doctor"]).is(1);
+    assert!(doctor.out.contains("redlock rejoin"), "{}", doctor.out);
+    let rejoined = host.run(&["redlock", "rejoin"]).is(0);
+    assert!(
+        rejoined.out.contains("good     3 of 3 nodes count"),
+        "{}",
+        rejoined.out
+    );
+    assert!(token() > first);
+    host.run(&["redlock", "rejoin", "--json"]).is(0);
+    let other = Host::new();
+    other
+        .run(&["redlock", "rejoin"])
+        .is(78)
+        .says("only the nodes of redlock://");
+}
+
+#[test]
+fn node_that_forgot_is_shown_as_recovering_until_it_counts() {
+    let mut nodes = nodes(3);
+    let host = Host::on(nodes.url());
+    let job = ["run", "jobs/x", "--ttl", "4s", "--", "true"];
+    host.run(&job).is(0);
+    nodes.node(2).kill().unwrap();
+    let name = nodes.address(2).to_string();
+    let status = host.run(&["status", "jobs/x"]).is(1);
+    assert!(
+        status.out.contains(&format!("{name} can't be asked")),
+        "{}",
+        status.out
+    );
+    nodes.node(2).start_again().unwrap();
+    let recovering = format!("{name} is recovering");
+    let status = host.run(&["status", "jobs/x"]).is(1);
+    assert!(status.out.contains(&recovering), "{}", status.out);
+    let json = host.run(&["status", "jobs/x", "--json"]).is(1).json();
+    let remark = json["remarks"][0].as_str().unwrap();
+    assert!(remark.contains(&recovering), "{json}");
+    // It warns; a majority is there.
+    let doctor = host.run(&["doctor"]).is(0);
+    assert!(
+        doctor.out.contains("warning  2 of 3 nodes count")
+            && doctor.out.contains(&format!("{name}: is recovering")),
+        "{}",
+        doctor.out
+    );
+    host.run(&job).is(0);
+    eventually(|| {
+        let doctor = host.run(&["doctor"]);
+        doctor.out.contains("3 of 3 nodes count")
+    });
+    let status = host.run(&["status", "jobs/x"]).is(1);
+    assert!(!status.out.contains("recovering"), "{}", status.out);
+}

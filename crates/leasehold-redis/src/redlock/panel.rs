@@ -1,0 +1,194 @@
+//! All nodes of a store, and which of them count.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::{Error, ErrorKind, Owner, Result, background};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use super::census::{self, Census};
+use super::config::Config;
+use super::inbox::Waiters;
+use super::members::Standing;
+use super::nodes::{Node, Nodes, Quorum};
+use super::seat::Seat;
+use super::site::Site;
+use crate::backend::Descriptions;
+use crate::keys::FAMILY;
+use crate::mailbox::lock;
+use crate::renewer::millis;
+
+/// What all contenders of a client share.
+#[derive(Debug)]
+pub(super) struct Panel {
+    pub(super) members: Arc<Members>,
+    /// Where this process is told, at every node.
+    pub(super) channel: Arc<str>,
+    pub(super) waiters: Waiters,
+    pub(super) described: Descriptions,
+    /// Releases that have not asked every node once.
+    pub(super) leaving: watch::Sender<usize>,
+    censuses: mpsc::UnboundedSender<oneshot::Sender<()>>,
+}
+
+/// The nodes, and what is known of them.
+#[derive(Debug)]
+pub(super) struct Members {
+    pub(super) quorum: Quorum,
+    pub(super) names: Vec<String>,
+    pub(super) sites: Vec<Arc<Site>>,
+    /// The longest TTL that a majority knows, in milliseconds.
+    longest: AtomicU64,
+    newest: Mutex<Census>,
+    pub(super) doubted: Arc<Notify>,
+}
+
+impl Panel {
+    /// Connects to the nodes, and finds out which of them count.
+    pub(super) async fn connect(config: &Config) -> Result<Self> {
+        let channel: Arc<str> = format!("{FAMILY}c:{}", Owner::random()?.to_hex()).into();
+        let waiters = Waiters::default();
+        let doubted = Arc::new(Notify::new());
+        let mut sites = Vec::new();
+        for (node, at) in (0..).zip(&config.nodes) {
+            let client = config.dialer.node(at)?;
+            let seat = Seat::new(at.to_string(), client, config.node_timeout, doubted.clone());
+            sites.push(Arc::new(Site::new(node, seat, &channel, &waiters)?));
+        }
+        let members = Arc::new(Members {
+            quorum: config.quorum,
+            names: config.nodes.iter().map(ToString::to_string).collect(),
+            sites,
+            longest: AtomicU64::new(0),
+            newest: Mutex::default(),
+            doubted,
+        });
+        let (censuses, asked) = mpsc::unbounded_channel();
+        background::spawn(census::watch(members.clone(), asked))?;
+        let panel = Self {
+            members,
+            channel,
+            waiters,
+            described: Descriptions::default(),
+            leaving: watch::Sender::new(0),
+            censuses,
+        };
+        panel.census().await;
+        Ok(panel)
+    }
+
+    pub(super) fn quorum(&self) -> Quorum {
+        self.members.quorum
+    }
+
+    pub(super) fn site(&self, node: Node) -> &Arc<Site> {
+        &self.members.sites[usize::from(node)]
+    }
+
+    /// Has all nodes judged, now.
+    pub(super) async fn census(&self) {
+        let (answer, done) = oneshot::channel();
+        if self.censuses.send(answer).is_ok() {
+            // Without an answer the keeper is gone, and nothing is granted any more.
+            let _ = done.await;
+        }
+    }
+
+    /// The nodes that may be asked for a lock.
+    ///
+    /// # Errors
+    /// Where they are no majority.
+    pub(super) async fn counted(&self) -> Result<Nodes> {
+        let counted = self.members.counted();
+        if self.quorum().has(counted) {
+            return Ok(counted);
+        }
+        self.census().await;
+        let counted = self.members.counted();
+        if self.quorum().has(counted) {
+            return Ok(counted);
+        }
+        Err(self.newest().no_majority(&self.members))
+    }
+
+    /// What the newest census found.
+    pub(super) fn newest(&self) -> Census {
+        lock(&self.members.newest).clone()
+    }
+
+    /// Has a majority know that locks may last this long, before one does: so long is a node out of it that lost its
+    /// memory.
+    pub(super) async fn raise(&self, ttl: Duration) -> Result<()> {
+        if millis(ttl) <= self.members.longest.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let counted = self.counted().await?;
+        let sites = counted.iter().map(|node| self.site(node));
+        let answers = join_all(sites.map(|site| site.raise(ttl))).await;
+        let know = answers.iter().filter(|answer| matches!(answer, Ok(true)));
+        if know.count() >= self.quorum().majority() {
+            let longest = &self.members.longest;
+            longest.fetch_max(millis(ttl), Ordering::AcqRel);
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("too few nodes could be told of a TTL of {ttl:?}"),
+        ))
+    }
+
+    /// Until every release that has begun has asked all nodes.
+    pub(super) async fn settled(&self) {
+        let mut leaving = self.leaving.subscribe();
+        // The sender is ours.
+        let _ = leaving.wait_for(|leaving| *leaving == 0).await;
+    }
+
+    pub(super) fn close(&self) {
+        for site in &self.members.sites {
+            site.close();
+        }
+    }
+}
+
+impl Members {
+    pub(super) fn counted(&self) -> Nodes {
+        let sites = (0..).zip(&self.sites);
+        let counted = sites.filter(|(_, site)| site.seat.counts());
+        counted.map(|(node, _)| node).collect()
+    }
+
+    pub(super) fn name(&self, node: Node) -> &str {
+        self.names
+            .get(usize::from(node))
+            .map_or("?", String::as_str)
+    }
+
+    /// From now on the nodes count that this census found sound.
+    pub(super) fn take_in(&self, census: Census) {
+        let mut longest = Vec::new();
+        for (at, site) in self.sites.iter().enumerate() {
+            let account = census.accounts.get(at);
+            let report = account.and_then(|account| Some(&account.as_ref().ok()?.report));
+            let sound = census.standings.get(at) == Some(&Standing::Sound);
+            let report = report.filter(|_| sound);
+            site.seat.judged(report.map(|report| report.run.as_str()));
+            let record = report.and_then(|report| report.record.as_ref());
+            longest.extend(record.map(|record| millis(record.longest)));
+        }
+        longest.sort_unstable_by(|a, b| b.cmp(a));
+        let known = longest.get(self.quorum.majority() - 1).copied();
+        self.longest.store(known.unwrap_or(0), Ordering::Release);
+        let mut newest = lock(&self.newest);
+        for (at, standing) in census.standings.iter().enumerate() {
+            if newest.standings.get(at) != Some(standing)
+                && let Standing::Recovering(_) | Standing::Forgot = standing
+            {
+                tracing::warn!(node = %self.sites[at].seat.name(), ?standing, "a node lost its memory and doesn't count");
+            }
+        }
+        *newest = census;
+    }
+}

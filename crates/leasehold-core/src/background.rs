@@ -15,3 +15,10 @@ pub fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
     runtime.spawn(task);
     Ok(())
 }
+
+/// Whether this is the keeper's thread. What is asked there must not go over a connection that lives on a caller's
+/// runtime: that runtime may be blocked, or just ending.
+#[must_use]
+pub fn is_here() -> bool {
+    keeper::is_here()
+}

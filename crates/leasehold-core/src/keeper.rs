@@ -5,6 +5,7 @@
 //! times; a renewal under way is a future in that entry, without a task or a timer of its own. What the rest of the
 //! process wants of the keeper goes through the [`Inbox`].
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -137,6 +138,15 @@ pub(crate) fn keeper() -> Result<(Arc<Inbox>, Handle)> {
     Ok((inbox, handle))
 }
 
+thread_local! {
+    static IS_HERE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is its thread.
+pub(crate) fn is_here() -> bool {
+    IS_HERE.get()
+}
+
 fn start(inbox: Arc<Inbox>) -> std::io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -149,6 +159,7 @@ fn start(inbox: Arc<Inbox>) -> std::io::Result<Handle> {
     std::thread::Builder::new()
         .name("leasehold-keeper".into())
         .spawn(move || {
+            IS_HERE.set(true);
             let mut keeper = Keeper {
                 inbox,
                 holds: HashMap::new(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::backend::{Attempt, Contender, Grant, LossReason, Release, Renewal};
-use leasehold_core::{Claim, Error, ErrorKind, Name, Owner, Result, Token, clock};
+use leasehold_core::{Claim, Error, ErrorKind, Name, Owner, Result, Token, background, clock};
 use redis::Value;
 
 use crate::attempt::Tries;
@@ -162,10 +162,16 @@ impl RedisContender {
         let [lock, counter, queue, waiters, tombstone] = keys(&self.name, self.owner);
         let broken = Keys::broken(&self.name);
         let keys = [&lock, &counter, &queue, &waiters, &tombstone, &broken].map(String::as_str);
-        let grants = &self.shared.grants;
-        match grants.call(&RELEASE, &keys, &args).await {
+        let servers = if background::is_here() {
+            // The caller's runtime may be ending: what is sent just then over a connection of its own may be lost
+            // without an error.
+            self.shared.renewer.servers()
+        } else {
+            &self.shared.grants
+        };
+        match servers.call(&RELEASE, &keys, &args).await {
             Err(Failure::Stale(error)) => {
-                let again = outcome(grants.call(&RELEASE, &keys, &args).await?)?;
+                let again = outcome(servers.call(&RELEASE, &keys, &args).await?)?;
                 // If it isn't there any more, the first may be what freed it.
                 (again == Release::Freed).then_some(again).ok_or(error)
             }

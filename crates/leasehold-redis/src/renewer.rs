@@ -45,6 +45,11 @@ impl Renewer {
         Ok(Self { queue, servers })
     }
 
+    /// The servers over connections on the keeper's thread.
+    pub(crate) fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
     /// Whether it was an operator who took this hold away, as far as the store can say.
     pub(crate) async fn was_broken(&self, name: &Name, owner: Owner) -> bool {
         let answer = self.servers.get(&Keys::broken(name)).await;

@@ -68,7 +68,7 @@ fn too_few_replicas_fail_a_run_at_once_or_at_the_end_of_its_wait() {
     let url = format!("{}?min-replicas=1&replica-timeout=50ms", redis.url());
     let host = Host::on(url);
     let what = "0 of the 1 replicas that min-replicas asks for";
-    let patient = ["--connect-timeout", "10m", "run", "x"];
+    let patient = ["--connect-timeout", "40s", "run", "x"];
     let tried = |wait: &[&str]| {
         let begun = clock::now();
         let job = ["--", "touch", "ran"];

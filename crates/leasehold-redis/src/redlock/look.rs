@@ -9,7 +9,8 @@ use super::nodes::Quorum;
 /// What one node shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
-    /// What is at the lock: the owner, or what a client of another make has put there. `None` while it is free.
+    /// A mark of what is at the lock: of the owner, or of what a client of another make has put there, which may be any
+    /// bytes. `None` while it is free.
     pub(crate) value: Option<String>,
     pub(crate) holder: Holder,
     /// The newest token that it accepted, or the floor it began with.
@@ -20,7 +21,7 @@ pub(crate) struct View {
 /// What a majority shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sight {
-    /// What the holder has put at the lock on a majority of nodes, and who that is; a lock that several have a part
+    /// The mark of what the holder has put at the lock on a majority of nodes, and who that is; a lock that several have a part
     /// of has no holder.
     pub(crate) holder: Option<(String, Holder)>,
     /// The newest token that may have been granted.

@@ -175,10 +175,10 @@ impl Site {
         script::view(self.grants.call(&LOOK, &strs(keys), &[]).await?)
     }
 
-    /// Takes the lock from this owner. It isn't there after it, whatever the answer is.
-    pub(super) async fn take_away(&self, keys: &[String; 5], owner: &str) -> Result<()> {
+    /// Takes the lock from the owner with this mark. It isn't there after it, whatever the answer is.
+    pub(super) async fn take_away(&self, keys: &[String; 5], mark: &str) -> Result<()> {
         // Numbers of requests begin at one: releases are told apart by them.
-        let answer = self.grants.call(&BREAK, &strs(keys), &[owner, "0"]).await?;
+        let answer = self.grants.call(&BREAK, &strs(keys), &[mark, "0"]).await?;
         match answer {
             Value::Int(_) => Ok(()),
             other => Err(reply::unexpected(&other)),

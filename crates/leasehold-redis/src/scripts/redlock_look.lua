@@ -1,6 +1,6 @@
 -- Who holds and who waits on one node; changes nothing. KEYS: L F Q W.
 -- Answers {'type', what it is} or
--- {'seen', value or '', counter, expires in ms, token, granted ms, holder, waiter, waiter, …}
+-- {'seen', mark of the value or '', counter, expires in ms, token, granted ms, holder, waiter, waiter, …}
 local call = redis.call
 local held = redis.pcall('GET', KEYS[1])
 -- Refused for another reason than its type: no right to look, say.
@@ -8,7 +8,7 @@ if type(held) == 'table' and not string.find(held.err, 'WRONGTYPE') then return 
 if type(held) == 'table' then return {'type', call('TYPE', KEYS[1]).ok} end
 local about = call('HMGET', KEYS[2], 'o', 't', 'g', 'm', 'c')
 local ours = held and about[1] == held
-local answer = {'seen', held or '', about[5] or '', call('PTTL', KEYS[1])}
+local answer = {'seen', held and redis.sha1hex(held) or '', about[5] or '', call('PTTL', KEYS[1])}
 for at = 2, 4 do answer[#answer + 1] = ours and about[at] or '' end
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

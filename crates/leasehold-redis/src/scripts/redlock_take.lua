@@ -2,7 +2,7 @@
 -- ARGV: owner, number, mode (take: in turn; turn: out of turn; stay: a place and not the lock), ttl ms, alive ms,
 --       channel (- for one that doesn't wait), holder.
 -- Answers: {'granted', counter, micros}
---          | {'busy', place, value at the lock, ours (0/1), expires in ms, token, granted ms, holder}
+--          | {'busy', place, mark of the value at the lock, ours (0/1), expires in ms, token, granted ms, holder}
 --          | {'void', why} | {'type', what it is}
 local mode, ttl, alive, channel = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local time = call('TIME')
@@ -65,4 +65,5 @@ local place = call('ZRANK', Q, owner) or call('ZCARD', Q)
 if not held then return {'busy', place, '', 0, 0, '', '', ''} end
 local about = call('HMGET', F, 'o', 't', 'g', 'm')
 local ours = about[1] == held
-return {'busy', place, held, ours and 1 or 0, call('PTTL', L), ours and about[2] or '', ours and about[3] or '', ours and about[4] or ''}
+-- Other makes put any bytes there.
+return {'busy', place, redis.sha1hex(held), ours and 1 or 0, call('PTTL', L), ours and about[2] or '', ours and about[3] or '', ours and about[4] or ''}

@@ -82,6 +82,9 @@ impl Interpreter {
             });
             redis.set(name, command.unwrap()).unwrap();
         }
+        // All that is here is text, and tells itself apart.
+        let mark = lua.create_function(|_, value: mlua::LuaString| Ok(value));
+        redis.set("sha1hex", mark.unwrap()).unwrap();
         lua.globals().set("redis", redis).unwrap();
         let load = |text: &String| lua.load(text.as_str()).into_function().unwrap();
         let functions = texts.0.each_ref().map(load);

@@ -88,7 +88,9 @@ impl World<'_> {
             self.records.broken(owner.clone(), now);
             let keys = script::break_keys(&self.names[name]);
             let done = self.on_node(node, |world| {
-                world.redis.run(Script::BreakNode, &keys, &[owner])
+                world
+                    .redis
+                    .run(Script::BreakNode, &keys, &[owner, "0".into()])
             });
             if let Err(error) = done {
                 self.violated(error);

@@ -87,7 +87,7 @@ fn row(name: &str, contenders: u64, outcomes: &[Outcome], store: Store) -> Strin
         |value: fn(&Outcome) -> f64| median(&outcomes.iter().map(value).collect::<Vec<_>>());
     let commands = match store {
         Store::Sqlite | Store::Etcd => "-".to_owned(),
-        Store::Redis => format!("{:.2}", middle(|outcome| outcome.commands)),
+        Store::Redis | Store::Redlock => format!("{:.2}", middle(|outcome| outcome.commands)),
     };
     format!(
         "| {name} | {contenders} | {:.0} | {:.0} | {:.2} | {:.0} | {:.0} | {:.3} | {commands} |\n",

@@ -109,7 +109,7 @@ fn ticks() -> Result<u64> {
 
 pub(crate) fn table(plan: &Plan, server: &Server, _: &[&Entry]) -> Result<String> {
     let counts: &[u64] = match (server.store(), plan.quick) {
-        (Store::Sqlite | Store::Etcd, _) | (_, true) => &[10_000],
+        (Store::Sqlite | Store::Redlock | Store::Etcd, _) | (_, true) => &[10_000],
         (Store::Redis, false) => &[10_000, 100_000],
     };
     let mut table = String::from(
@@ -153,7 +153,7 @@ fn hold(plan: &Plan, server: &Server, count: u64) -> Result<String> {
     let cpu = (number(&end, 1)? - number(&first, 1)?) as f64 / TICKS / elapsed;
     let counted = match server.store() {
         Store::Sqlite | Store::Etcd => "- | - | -".to_owned(),
-        Store::Redis => format!(
+        Store::Redis | Store::Redlock => format!(
             "{:.0} | {peak} | {:.0}",
             renewed as f64 / elapsed,
             renewed as f64 / requests.max(1) as f64

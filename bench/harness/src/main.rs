@@ -3,7 +3,7 @@
 //! `cargo xtask bench` builds what it needs and starts it. It starts itself again as a worker per connection, so
 //! that every library is measured in processes of its own.
 //!
-//! - `subjects`, `raw_sqlite`, `raw_etcd`: what is measured here; `peers`: what is brought from elsewhere.
+//! - `subjects`, `raw_sqlite`, `raw_redlock`, `raw_etcd`: what is measured here; `peers`: what is brought from elsewhere.
 //! - `pairs`, `contended`, `held`, `wrapped`: the four things that are measured.
 //! - `report`: the tables.
 
@@ -12,6 +12,7 @@ mod held;
 mod pairs;
 mod peers;
 mod raw_etcd;
+mod raw_redlock;
 mod raw_sqlite;
 mod report;
 mod server;
@@ -35,7 +36,7 @@ use leasehold_bench_load::Result;
 use crate::peers::Entry;
 use crate::server::{Server, Store};
 
-const USAGE: &str = "usage: cargo xtask bench [sqlite|redis|etcd] [pairs|contended|held|wrapped] [--peers] [--quick] [--write]";
+const USAGE: &str = "usage: cargo xtask bench [sqlite|redis|redlock|etcd] [pairs|contended|held|wrapped] [--peers] [--quick] [--write]";
 
 /// What one run is asked for.
 struct Plan {
@@ -64,6 +65,7 @@ impl Plan {
                 "sqlite" => plan.stores.push(Store::Sqlite),
                 "etcd" => plan.stores.push(Store::Etcd),
                 "redis" => plan.stores.push(Store::Redis),
+                "redlock" => plan.stores.push(Store::Redlock),
                 part if PARTS.iter().any(|(word, ..)| *word == part) => {
                     plan.parts.push(part.to_owned());
                 }
@@ -77,7 +79,7 @@ impl Plan {
             return Err("the page takes whole tables: leave out either --write or the parts".into());
         }
         if plan.stores.is_empty() {
-            plan.stores = vec![Store::Sqlite, Store::Redis, Store::Etcd];
+            plan.stores = vec![Store::Sqlite, Store::Redis, Store::Redlock, Store::Etcd];
         }
         Ok(plan)
     }
@@ -110,10 +112,16 @@ fn bench(plan: &Plan) -> Result<()> {
     } else {
         Vec::new()
     };
+    let on_nodes = if plan.peers && plan.stores.contains(&Store::Redlock) {
+        peers::on_nodes(&plan.target)?
+    } else {
+        Vec::new()
+    };
     let service = [peers::lock_service()];
     for store in &plan.stores {
         let peers = match store {
             Store::Redis => &peers[..],
+            Store::Redlock => &on_nodes[..],
             Store::Etcd => &service,
             Store::Sqlite => &[],
         };

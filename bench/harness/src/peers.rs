@@ -58,6 +58,7 @@ pub(crate) fn ours(store: Store) -> [Entry; 2] {
     let raw = match store {
         Store::Sqlite => "raw rusqlite",
         Store::Redis => "raw redis-rs 1.8.1",
+        Store::Redlock => "raw redis-rs 1.8.1, two phases",
         Store::Etcd => "raw tonic, two transactions",
     };
     [
@@ -73,33 +74,51 @@ pub(crate) fn lock_service() -> Entry {
 
 /// Brings the peers on Redis. One that can't be had says why in the tables.
 pub(crate) fn bring(target: &Path) -> Result<Vec<Entry>> {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
-    let sources = sources.canonicalize().map_err(text)?;
+    let sources = sources()?;
     let rust = rust(&sources, target);
-    let peer = |name, sets, start| Entry {
-        name,
-        kind: Kind::Peer,
-        sets,
-        start,
-    };
-    let of_rust = |word: &'static str| {
-        let program = rust.clone()?;
-        Ok(Box::new(move |url: &str| {
-            let mut command = Command::new(&program);
-            command.args([word, url]);
-            Ok(command)
-        }) as Start)
-    };
     Ok(vec![
-        peer("rslock 0.7.3", true, of_rust("rslock")),
+        peer("rslock 0.7.3", true, of_rust(&rust, "rslock")),
         peer(
             "distributed-lock-redis 0.2.0",
             true,
-            of_rust("distributed-lock"),
+            of_rust(&rust, "distributed-lock"),
         ),
         peer("redis-py 8.1.0", true, python(&sources, target)),
         peer("node redlock 5.0.0-beta.2", false, node(&sources, target)),
     ])
+}
+
+/// Brings the peers that lock on a majority of several Redis.
+pub(crate) fn on_nodes(target: &Path) -> Result<Vec<Entry>> {
+    let sources = sources()?;
+    let rust = rust(&sources, target);
+    Ok(vec![
+        peer("rslock 0.7.3", true, of_rust(&rust, "rslock")),
+        peer("node redlock 5.0.0-beta.2", false, node(&sources, target)),
+    ])
+}
+
+fn sources() -> Result<PathBuf> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
+    sources.canonicalize().map_err(text)
+}
+
+fn peer(name: &'static str, sets: bool, start: std::result::Result<Start, String>) -> Entry {
+    Entry {
+        name,
+        kind: Kind::Peer,
+        sets,
+        start,
+    }
+}
+
+fn of_rust(program: &Result<PathBuf>, word: &'static str) -> Result<Start> {
+    let program = program.clone()?;
+    Ok(Box::new(move |url: &str| {
+        let mut command = Command::new(&program);
+        command.args([word, url]);
+        Ok(command)
+    }))
 }
 
 fn rust(sources: &Path, target: &Path) -> Result<PathBuf> {

@@ -4,14 +4,18 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use leasehold_bench_load::{Result, text};
-use leasehold_testkit::servers::{Etcd, EtcdEdition, Redis, RedisEdition};
+use leasehold_testkit::servers::{Etcd, EtcdEdition, Redis, RedisEdition, RedisNodes};
 use tempfile::TempDir;
+
+/// The nodes of Redlock.
+const NODES: usize = 5;
 
 /// Which store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     Sqlite,
     Redis,
+    Redlock,
     Etcd,
 }
 
@@ -20,6 +24,7 @@ impl Store {
         match self {
             Self::Sqlite => "sqlite",
             Self::Redis => "redis",
+            Self::Redlock => "redlock",
             Self::Etcd => "etcd",
         }
     }
@@ -30,6 +35,7 @@ pub(crate) enum Server {
     /// Its folder.
     Sqlite(TempDir),
     Redis(Redis),
+    Redlock(RedisNodes),
     Etcd(Etcd),
 }
 
@@ -39,6 +45,9 @@ impl Server {
             // Beside the build: a temporary folder is in memory on some machines, where no commit costs anything.
             Store::Sqlite => Self::Sqlite(TempDir::with_prefix_in("bench-", target).map_err(text)?),
             Store::Redis => Self::Redis(Redis::start(RedisEdition::Redis7).map_err(text)?),
+            Store::Redlock => {
+                Self::Redlock(RedisNodes::start(RedisEdition::Redis7, NODES).map_err(text)?)
+            }
             Store::Etcd => Self::Etcd(Etcd::start(EtcdEdition::Etcd35, 1).map_err(text)?),
         })
     }
@@ -47,6 +56,7 @@ impl Server {
         match self {
             Self::Sqlite(_) => Store::Sqlite,
             Self::Redis(_) => Store::Redis,
+            Self::Redlock(_) => Store::Redlock,
             Self::Etcd(_) => Store::Etcd,
         }
     }
@@ -55,16 +65,20 @@ impl Server {
         match self {
             Self::Sqlite(folder) => format!("sqlite://{}/locks.db", folder.path().display()),
             Self::Redis(redis) => redis.url(),
+            Self::Redlock(nodes) => nodes.url(),
             Self::Etcd(etcd) => etcd.url(),
         }
     }
 
-    /// How often each command was called since the start, also by scripts; nothing for a store without a server.
+    /// How often each command was called since the start, also by scripts; of several nodes on the first. Nothing for
+    /// a store that doesn't say.
     pub(crate) fn calls(&self) -> Result<HashMap<String, u64>> {
-        let Self::Redis(redis) = self else {
-            return Ok(HashMap::new());
+        let address = match self {
+            Self::Redis(redis) => redis.address(),
+            Self::Redlock(nodes) => nodes.address(0),
+            Self::Sqlite(_) | Self::Etcd(_) => return Ok(HashMap::new()),
         };
-        let client = redis::Client::open(redis.url()).map_err(text)?;
+        let client = redis::Client::open(format!("redis://{address}")).map_err(text)?;
         let mut connection = client.get_connection().map_err(text)?;
         let info: String = redis::cmd("INFO")
             .arg("commandstats")

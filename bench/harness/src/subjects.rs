@@ -8,6 +8,7 @@ use redis::aio::MultiplexedConnection;
 
 use crate::held;
 use crate::raw_etcd::{LockService, RawEtcd};
+use crate::raw_redlock::RawRedlock;
 use crate::raw_sqlite::RawSqlite;
 
 /// The command that starts this program as a worker.
@@ -31,6 +32,9 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
             ["hold", url] => held::worker(leasehold::connect(url).await.map_err(text)?).await,
             ["raw", url] if url.starts_with("sqlite:") => serve(RawSqlite::start(url)?).await,
             ["raw", url] if url.starts_with("etcd:") => serve(RawEtcd::connect(url).await?).await,
+            ["raw", url] if url.starts_with("redlock:") => {
+                serve(RawRedlock::connect(url).await?).await
+            }
             ["lock-service", url] => serve(LockService::connect(url).await?).await,
             ["raw", url] => serve(RawRedis::connect(url).await?).await,
             _ => Err(format!("no such worker: {words:?}")),

@@ -7,9 +7,13 @@ import Redlock from "redlock";
 
 const TTL_MS = 30_000;
 const now = () => process.hrtime.bigint();
-const client = new Redis(process.argv[2]);
+// One server, or the nodes of redlock://h1,h2,…
+const servers = process.argv[2].startsWith("redlock://")
+  ? process.argv[2].slice("redlock://".length).split(",").map((host) => `redis://${host}`)
+  : [process.argv[2]];
+const clients = servers.map((url) => new Redis(url));
 // As it is by default, but that a wait has no end.
-const locks = new Redlock([client], { retryCount: -1 });
+const locks = new Redlock(clients, { retryCount: -1 });
 
 async function pairs(names, millis) {
   const begun = now();
@@ -47,11 +51,11 @@ async function contend(first, count, holdMs, thinkMs, millis) {
   return events;
 }
 
-await client.ping();
+await Promise.all(clients.map((client) => client.ping()));
 console.log("ready");
 for await (const line of readline.createInterface({ input: process.stdin })) {
   const [verb, ...numbers] = line.split(" ");
   const work = { pairs, contend }[verb];
   console.log((await work(...numbers.map(Number))).join(" "));
 }
-client.disconnect();
+clients.forEach((client) => client.disconnect());

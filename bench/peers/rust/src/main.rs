@@ -49,12 +49,20 @@ impl Subject for DistributedLockRedis {
     }
 }
 
+/// One server, or the nodes of `redlock://h1,h2,…`.
+fn servers(url: &str) -> Vec<String> {
+    match url.strip_prefix("redlock://") {
+        Some(hosts) => hosts.split(',').map(|host| format!("redis://{host}")).collect(),
+        None => vec![url.to_owned()],
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match words[..] {
-        ["rslock", url] => serve(Rslock(LockManager::new(vec![url]))).await,
+        ["rslock", url] => serve(Rslock(LockManager::new(servers(url)))).await,
         ["distributed-lock", url] => {
             let provider = RedisLockProvider::builder()
                 .url(url)

@@ -203,11 +203,7 @@ impl EtcdContender {
         };
         // Mostly the newest beat will do; after an outage it is too old to begin with.
         let now = clock::now();
-        let pulse = match seat
-            .session
-            .beat(|pulse| pulse.age(now) < pulse.ttl / 2)
-            .await
-        {
+        let pulse = match seat.session.beat(|pulse| pulse.is_young(now)).await {
             Ok(pulse) => pulse,
             Err(_) if seat.session.has_ended() => return Ok(None),
             Err(error) => return Err(error),

@@ -7,6 +7,7 @@ use leasehold_core::Name;
 use crate::error::{Failure, unexpected};
 use crate::keys;
 use crate::link::Link;
+use crate::place::Place;
 use crate::pool::seconds;
 use crate::session::{Lease, Session};
 use crate::wire::{
@@ -30,25 +31,21 @@ pub(crate) async fn end(
             // Its keys ended with it.
             return Ok(false);
         };
-        let (made, unanswered, key) = what(session, name, &lease);
-        if unanswered == 0 {
-            let Some(made) = made else {
-                return Ok(false);
-            };
-            let delete = TxnRequest {
-                compare: vec![Compare::created(&key, made)],
-                success: vec![Op::delete(&key)],
-                failure: Vec::new(),
-            };
-            return Ok(link.call(delete, patience).await?.succeeded);
-        }
-        let void = voiding(&lease, vec![Op::delete(&key)]);
+        let next = match session.lock().places().get(name) {
+            Some(place) => next(name, place, &lease),
+            None => Next::Nothing,
+        };
+        let void = match next {
+            Next::Nothing => return Ok(false),
+            Next::Delete(delete) => return Ok(link.call(delete, patience).await?.succeeded),
+            Next::Void(void) => void,
+        };
         match link.call(void, patience).await {
-            Ok(answer) => {
-                if let Some(voided) = voided(session, &answer)? {
-                    return Ok(voided && deleted(&answer));
-                }
-            }
+            Ok(answer) => match taken(session, &answer)? {
+                Voided::Done { deleted, .. } => return Ok(deleted),
+                Voided::Over => return Ok(false),
+                Voided::Again { .. } => {}
+            },
             Err(Failure::LeaseGone) => return Ok(false),
             Err(failure) => return Err(failure),
         }
@@ -123,14 +120,14 @@ pub(crate) async fn void(
             return Ok(());
         }
         match link.call(voiding(&lease, Vec::new()), patience).await {
-            Ok(answer) => match voided(session, &answer)? {
-                Some(true) => {
+            Ok(answer) => match taken(session, &answer)? {
+                Voided::Done { .. } => {
                     if let Some(place) = session.lock().places().get_mut(name) {
                         place.unanswered = 0;
                     }
                 }
-                Some(false) => return Ok(()),
-                None => {}
+                Voided::Over => return Ok(()),
+                Voided::Again { .. } => {}
             },
             Err(Failure::LeaseGone) => return Ok(()),
             Err(failure) => return Err(failure),
@@ -143,14 +140,40 @@ pub(crate) async fn void(
 
 /// What of a place may be in the store: when its key was made, tries without an answer, its key.
 fn what(session: &Session, name: &Name, lease: &Lease) -> (Option<i64>, u32, Vec<u8>) {
-    let mut state = session.lock();
-    match state.places().get(name) {
-        Some(place) => {
-            let key = place.key.clone();
-            let key = key.unwrap_or_else(|| keys::place(name, lease.id));
-            (place.made, place.unanswered, key)
-        }
+    match session.lock().places().get(name) {
+        Some(place) => (place.made, place.unanswered, key(name, place, lease)),
         None => (None, 0, Vec::new()),
+    }
+}
+
+fn key(name: &Name, place: &Place, lease: &Lease) -> Vec<u8> {
+    let key = place.key.clone();
+    key.unwrap_or_else(|| keys::place(name, lease.id))
+}
+
+/// What is to be sent next to end a place.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Nothing of it is in the store.
+    Nothing,
+    /// Its deletion: the answer is the end of it.
+    Delete(TxnRequest),
+    /// Its deletion together with what voids its tries: the answer is to be read by [`voided`].
+    Void(TxnRequest),
+}
+
+pub(crate) fn next(name: &Name, place: &Place, lease: &Lease) -> Next {
+    let key = key(name, place, lease);
+    if place.unanswered > 0 {
+        return Next::Void(voiding(lease, vec![Op::delete(&key)]));
+    }
+    match place.made {
+        Some(made) => Next::Delete(TxnRequest {
+            compare: vec![Compare::created(&key, made)],
+            success: vec![Op::delete(&key)],
+            failure: Vec::new(),
+        }),
+        None => Next::Nothing,
     }
 }
 
@@ -168,23 +191,37 @@ fn voiding(lease: &Lease, more: Vec<crate::wire::RequestOp>) -> TxnRequest {
     }
 }
 
-/// What a voiding came to: done, or not needed as the lease has ended; none where it is to be tried again.
-fn voided(session: &Session, answer: &TxnResponse) -> Result<Option<bool>, Failure> {
-    let canary = answer
-        .range(usize::from(answer.succeeded))
-        .ok_or_else(|| Failure::Refused(unexpected("the canary")))?;
-    match canary.kvs.first() {
-        Some(canary) => {
-            session.written_at(canary.mod_revision);
-            Ok(answer.succeeded.then_some(true))
-        }
-        None => Ok(Some(false)),
-    }
+/// What a voiding came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Voided {
+    /// The canary was written anew at this revision; whether a deletion with it found its key.
+    Done { written: i64, deleted: bool },
+    /// Others wrote it at this revision: once more.
+    Again { written: i64 },
+    /// Not needed: the lease has ended.
+    Over,
 }
 
-/// Whether the deletion that came with a voiding found its key.
-fn deleted(answer: &TxnResponse) -> bool {
-    answer.responses.iter().any(|response| {
+/// Reads the answer to a voiding; none where it can't be one.
+pub(crate) fn voided(answer: &TxnResponse) -> Option<Voided> {
+    let canary = answer.range(usize::from(answer.succeeded))?.kvs.first();
+    let Some(written) = canary.map(|canary| canary.mod_revision) else {
+        return Some(Voided::Over);
+    };
+    if !answer.succeeded {
+        return Some(Voided::Again { written });
+    }
+    let deleted = answer.responses.iter().any(|response| {
         matches!(&response.response, Some(OpAnswer::Delete(delete)) if delete.deleted > 0)
-    })
+    });
+    Some(Voided::Done { written, deleted })
+}
+
+/// Takes the answer to a voiding in.
+fn taken(session: &Session, answer: &TxnResponse) -> Result<Voided, Failure> {
+    let voided = voided(answer).ok_or_else(|| Failure::Refused(unexpected("the canary")))?;
+    if let Voided::Done { written, .. } | Voided::Again { written } = voided {
+        session.written_at(written);
+    }
+    Ok(voided)
 }

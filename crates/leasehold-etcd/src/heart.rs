@@ -184,7 +184,7 @@ fn give_up(session: &Arc<Session>, link: &Arc<Link>) {
             let mut state = session.lock();
             if let Some(place) = state.places().get_mut(&name) {
                 match ended {
-                    Ok(_) => place.ended(),
+                    Ok(_) => place.deleted(),
                     Err(failure) => {
                         tracing::debug!(?failure, %name, "a place is not given up yet");
                         place.give_up_again(clock::now().boot + nanos(Duration::from_secs(1)));

@@ -25,6 +25,8 @@ mod queue;
 mod renewal;
 mod resumed;
 mod session;
+#[cfg(test)]
+mod simulation;
 mod tls;
 mod wire;
 

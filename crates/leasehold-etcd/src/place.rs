@@ -63,9 +63,17 @@ impl Place {
         due
     }
 
-    /// The deletion failed: it is to be tried again.
+    /// The session's deletion failed: it is to be tried again. The request may land yet, and where it voided tries it
+    /// names no revision of the key: so what comes next must void it too, whoever has ended the place meanwhile.
     pub(crate) fn give_up_again(&mut self, until: u64) {
         self.until = until;
+        self.deleting = false;
+        self.unanswered = self.unanswered.max(1);
+    }
+
+    /// The session's deletion is done.
+    pub(crate) fn deleted(&mut self) {
+        self.ended();
         self.deleting = false;
     }
 
@@ -89,9 +97,10 @@ impl Place {
         self.blocked = until;
     }
 
-    /// Whether it can be forgotten.
+    /// Whether it can be forgotten. While the session deletes it, it can't: what comes of that is this place's, and
+    /// not of the next one of its name.
     pub(crate) fn is_over(&self, now: u64) -> bool {
-        self.left && self.is_clean() && now >= self.blocked
+        self.left && self.is_clean() && !self.deleting && now >= self.blocked
     }
 
     /// When the session must look at it.
@@ -153,8 +162,25 @@ mod tests {
         place.leave();
         assert!(!place.is_over(500));
         assert!(place.give_up(120));
-        place.ended();
+        place.deleted();
         assert!(place.is_over(120));
+    }
+
+    #[test]
+    fn a_place_that_its_release_ended_stays_until_the_sessions_deletion_is_done() {
+        let mut place = Place::default();
+        place.send(100);
+        assert!(place.give_up(100));
+        // The release was faster.
+        place.ended();
+        place.leave();
+        assert!(!place.is_over(200));
+        // The deletion may land yet: it is voided before the name is free again.
+        place.give_up_again(250);
+        assert!(!place.is_over(300) && place.unanswered == 1);
+        assert!(place.give_up(300));
+        place.deleted();
+        assert!(place.is_over(300));
     }
 
     #[test]

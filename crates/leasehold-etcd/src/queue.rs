@@ -15,6 +15,8 @@ pub(crate) struct Queue {
     name: Name,
     /// Up to which revision it is known; none until it was read, and after a gap.
     known: Option<i64>,
+    /// At which revision it was read. Events up to it are in what was read; after it, one revision may have several.
+    read_at: i64,
     /// What came before it was read.
     early: Vec<Event>,
     /// The places by the revision they were made at, which is their order.
@@ -31,6 +33,7 @@ impl Queue {
         Self {
             name,
             known: None,
+            read_at: 0,
             early: Vec::new(),
             order: BTreeSet::new(),
             keys: HashMap::new(),
@@ -51,6 +54,7 @@ impl Queue {
     /// It was read at this revision. Answers who is to be told.
     pub(crate) fn read(&mut self, revision: i64, kvs: &[KeyValue]) -> Vec<i64> {
         self.known = Some(revision);
+        self.read_at = revision;
         for kv in kvs {
             self.add(kv);
         }
@@ -104,7 +108,7 @@ impl Queue {
     /// Takes an event in; the place of ours that it ended.
     fn apply(&mut self, event: &Event) -> Option<i64> {
         let kv = event.kv.as_ref()?;
-        if self.known.is_some_and(|known| kv.mod_revision <= known) {
+        if kv.mod_revision <= self.read_at {
             return None;
         }
         self.known = Some(kv.mod_revision);
@@ -228,6 +232,18 @@ mod tests {
         assert!(!queue.join(25));
         assert_eq!(queue.event(put(place(25))), NOBODY);
         assert_eq!(queue.event(delete(10, 26)), [25]);
+    }
+
+    #[test]
+    fn places_that_went_in_one_revision_are_all_gone() {
+        let mut queue = queue();
+        queue.read(20, &[place(10), place(11), place(12)]);
+        queue.join(11);
+        queue.join(12);
+        // As when an operator deletes the prefix.
+        assert_eq!(queue.event(delete(10, 21)), [11]);
+        assert_eq!(queue.event(delete(11, 21)), [11, 12]);
+        assert_eq!(queue.event(delete(12, 21)), [12]);
     }
 
     #[test]

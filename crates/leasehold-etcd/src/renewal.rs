@@ -95,10 +95,7 @@ impl EtcdContender {
         // something, or asks for another time, wants to know from now on.
         let shared = !told && ttl == self.claim.ttl;
         let last = held.since;
-        let fresh = |pulse: &Pulse| {
-            let is_new = pulse.since.since(last).steady > ttl / 5 && pulse.age(now) <= ttl / 8;
-            pulse.since.boot >= now.boot || shared && is_new
-        };
+        let fresh = |pulse: &Pulse| pulse.renews(now, last, ttl, shared);
         match seat.session.beat(fresh).await {
             Ok(pulse) => Ok(Some(pulse)),
             Err(_) if seat.session.is_over() => Ok(None),

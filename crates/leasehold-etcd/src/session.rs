@@ -73,6 +73,18 @@ impl Pulse {
     pub(crate) fn age(&self, now: Moment) -> Duration {
         now.since(self.since).any
     }
+
+    /// Whether a hold can begin with it.
+    pub(crate) fn is_young(&self, now: Moment) -> bool {
+        self.age(now) < self.ttl / 2
+    }
+
+    /// Whether it answers a renewal for `ttl` more that is asked for at `now`, where the last one was answered by a
+    /// beat of `last`. Only one that may be `shared` is answered by a beat from before it was asked for.
+    pub(crate) fn renews(&self, now: Moment, last: Moment, ttl: Duration, shared: bool) -> bool {
+        let is_new = self.since.since(last).steady > ttl / 5 && self.age(now) <= ttl / 8;
+        self.since.boot >= now.boot || shared && is_new
+    }
 }
 
 impl Session {
@@ -106,7 +118,7 @@ impl Session {
             Phase::Live(_) => state
                 .pulse
                 .as_ref()
-                .is_some_and(|pulse| pulse.age(clock::now()) < pulse.ttl / 2),
+                .is_some_and(|pulse| pulse.is_young(clock::now())),
             Phase::Failed(..) | Phase::Over => false,
         };
         fit && !state.places.contains_key(name)

@@ -120,6 +120,42 @@ async fn a_holder_on_a_frozen_old_leader_knows_first_and_stays_lost() {
     }
 }
 
+/// Two of three members stand still, so that none can agree with another: the holder on one of those, then on the third,
+/// and who waits on the other side. A waiter hears of nothing until they go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_no_two_members_agree_the_holder_knows_first_on_either_side() {
+    for (holders, waiters) in [(0, 2), (2, 0)] {
+        let mut etcd = three();
+        let only = |at: usize| format!("etcd://{}", etcd.address(at));
+        let (here, there) = (connect(&only(holders)).await, connect(&only(waiters)).await);
+        let holder = take(&here, "x", TTL).await;
+        let token = holder.token();
+        let held = holder.held();
+        let next = lock(&there, "x", TTL);
+        let waiter = tokio::spawn(async move {
+            let next = next.acquire().await;
+            (next, held.is_held())
+        });
+        queued(&there, "x", 1).await;
+        etcd.member(0).freeze().unwrap();
+        etcd.member(1).freeze().unwrap();
+        let lost = tokio::time::timeout(TTL + SLACK, holder.lost()).await;
+        assert_eq!(lost.unwrap(), LossReason::Unreachable);
+        tokio::time::sleep(TTL / 2).await;
+        assert!(!waiter.is_finished(), "granted by a minority");
+        etcd.member(0).thaw().unwrap();
+        etcd.member(1).thaw().unwrap();
+        let (next, believed) = tokio::time::timeout(TTL * 4 + SLACK, waiter)
+            .await
+            .unwrap()
+            .unwrap();
+        let next = next.unwrap();
+        assert!(!believed && !holder.is_held(), "two holders");
+        assert!(next.token() > token);
+        assert_eq!(next.release().await.unwrap(), Release::Freed);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_cut_off_from_one_member_turns_to_another() {
     let etcd = three();

@@ -4,6 +4,7 @@
 //! - [`Queue`]: true time, and what is still to happen.
 //! - [`Clock`]: what one host takes for the time: off, too fast or too slow, stepped, suspended, paused.
 //! - [`Stops`]: when a host is frozen, so that time goes by and it notices nothing.
+//! - [`Machine`]: both for a machine with a process on it, and what strikes it.
 //! - [`Network`]: messages that are lost, late, doubled, and out of order between connections.
 //!
 //! It knows no store. A store's simulation puts its own events into the queue, its own server and clients
@@ -12,12 +13,14 @@
 //! True time is in nanoseconds and starts at zero. No host can read it.
 
 mod clock;
+mod machine;
 mod network;
 mod queue;
 mod rng;
 mod stops;
 
 pub use clock::Clock;
+pub use machine::{Due, Machine, Trouble};
 pub use network::{Connection, Fate, Network, Weather};
 pub use queue::Queue;
 pub use rng::Rng;

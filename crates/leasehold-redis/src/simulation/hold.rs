@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use leasehold_core::plan::Step;
-use leasehold_testkit::sim::{MS, SECOND};
+use leasehold_testkit::sim::{Due, MS, SECOND};
 use redis::Value;
 
 use super::host::{Call, Pipe, Wake};
 use super::lua::Script;
-use super::machine::Due;
 use super::world::{Ask, World, nanos};
 use crate::renewer::{millis, renewal};
 

@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_testkit::sim::{Clock, Connection, MS, SECOND};
+use leasehold_testkit::sim::{Clock, Connection, MS, Machine, SECOND};
 use redis::Value;
 
 use super::client::Trying;
 use super::lua::Script;
-use super::machine::Machine;
 use super::world::{Ask, Event, Request, World, name_of, nanos};
 use crate::keys::Keys;
 use crate::renewer::millis;

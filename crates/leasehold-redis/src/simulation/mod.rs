@@ -11,7 +11,6 @@ mod desk;
 mod hold;
 mod host;
 pub(crate) mod lua;
-pub(crate) mod machine;
 mod mutants;
 mod nemesis;
 mod poller;

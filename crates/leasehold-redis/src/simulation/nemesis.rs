@@ -1,10 +1,10 @@
 //! What strikes hosts and server.
 
 use super::lua::Script;
-use super::machine::Trouble;
 use super::scenario::Nemesis;
 use super::world::{Event, World, name_of};
 use crate::keys::Keys;
+use leasehold_testkit::sim::Trouble;
 
 impl World<'_> {
     pub(super) fn strike(&mut self, nemesis: Nemesis) {

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_testkit::sim::{MS, Rng, SECOND, Weather};
-
-use super::machine::Trouble;
+use leasehold_testkit::sim::{MS, Rng, SECOND, Trouble, Weather};
 
 /// An assumption that a run breaks on purpose: then two may hold at a time, or the simulation is blind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use leasehold_core::clock::Moment;
-use leasehold_testkit::sim::{Clock, Connection, MS, Network, Queue, Rng, SECOND, Stops, Weather};
+use leasehold_testkit::sim::{
+    Clock, Connection, Due, MS, Network, Queue, Rng, SECOND, Stops, Weather,
+};
 use redis::Value;
 
 use super::client::Client;
 use super::host::{Host, Wake};
 use super::lua::{Interpreter, Script};
-use super::machine::Due;
 use super::poller::Poller;
 use super::record::Records;
 use super::scenario::{Nemesis, Scenario};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::backend::Renewal;
 use leasehold_core::clock::Moment;
 use leasehold_core::plan::{HoldState, Plan, Step};
-use leasehold_testkit::sim::{MS, SECOND};
+use leasehold_testkit::sim::{Due, MS, SECOND};
 use redis::Value;
 
 use super::super::hold::{Extended, Extension};
@@ -15,7 +15,6 @@ use super::host::{Call, Pipe, Wake};
 use super::world::{Ask, World, nanos};
 use crate::renewer;
 use crate::simulation::lua::Script;
-use crate::simulation::machine::Due;
 
 #[derive(Debug)]
 pub(super) struct Holding {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_testkit::sim::{Clock, MS};
+use leasehold_testkit::sim::{Clock, MS, Machine};
 
 use super::super::exchange::{Event, Request};
 use super::super::nodes::{Node, Nodes};
@@ -11,7 +11,6 @@ use super::super::script::Notice;
 use super::judging::Judging;
 use super::leaving::Releasing;
 use super::world::{Answered, Ask, Line, World};
-use crate::simulation::machine::Machine;
 
 #[derive(Debug)]
 pub(super) struct Host {

@@ -5,7 +5,7 @@ use super::super::script;
 use super::scenario::{Memory, Nemesis};
 use super::world::{Event, World, nanos};
 use crate::simulation::lua::Script;
-use crate::simulation::machine::Trouble;
+use leasehold_testkit::sim::Trouble;
 
 impl World<'_> {
     pub(super) fn strike(&mut self, nemesis: Nemesis) {

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_testkit::sim::{MS, Rng, SECOND, Weather};
+use leasehold_testkit::sim::{MS, Rng, SECOND, Trouble, Weather};
 
 use super::super::nodes::Node;
-use crate::simulation::machine::Trouble;
 use crate::simulation::scenario::{Habits, weather};
 
 /// An assumption that a run breaks on purpose: then two may hold at a time, or the simulation is blind.

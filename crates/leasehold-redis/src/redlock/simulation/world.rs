@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::Name;
 use leasehold_core::clock::Moment;
-use leasehold_testkit::sim::{Connection, MS, Network, Queue, Rng, SECOND, Weather};
+use leasehold_testkit::sim::{Connection, Due, MS, Network, Queue, Rng, SECOND, Weather};
 use redis::Value;
 
 use super::super::members::Report;
@@ -15,7 +15,6 @@ use super::host::{Host, Wake};
 use super::node::Server;
 use super::scenario::{Nemesis, Scenario};
 use crate::simulation::lua::{Interpreter, Script};
-use crate::simulation::machine::Due;
 use crate::simulation::record::Records;
 
 /// Something that happens.

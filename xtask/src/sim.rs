@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::parts::{cargo_path, succeed};
 
-/// What both simulations call the test that runs many seeds.
+/// What all simulations call the test that runs many seeds.
 const TEST: &str = "many_seeds_keep_the_promises";
 
 /// Half of the seeds are the same each time, half of them fresh; without a number, as many as in every push.
@@ -16,7 +16,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     };
     let mut command = Command::new(cargo_path());
     command
-        .args(["test", "--package", "leasehold-redis", "--lib", TEST])
+        .args(["test", "--package", "leasehold-redis"])
+        .args(["--package", "leasehold-etcd", "--lib", TEST])
         .args(["--", "--nocapture", "--test-threads=1"]);
     if let Some(seeds) = seeds {
         command.env("LEASEHOLD_SIM_SEEDS", seeds.to_string());

@@ -97,6 +97,20 @@ fn majority_that_forgot_is_refused_until_the_operator_lets_it_rejoin() {
 }
 
 #[test]
+fn release_says_that_an_operator_had_taken_the_lock_away() {
+    let nodes = nodes(3);
+    let host = Host::on(nodes.url());
+    let taken = host.run(&["acquire", "x", "--ttl", "10m", "--json"]).is(0);
+    let owner = host.path().join("owner");
+    std::fs::write(&owner, taken.json()["owner"].as_str().unwrap()).unwrap();
+    host.run(&["break", "x"]).is(0);
+    let release = ["release", "x", "--owner-file", owner.to_str().unwrap()];
+    host.run(&release)
+        .is(76)
+        .says("an operator had taken it away");
+}
+
+#[test]
 fn node_that_forgot_is_shown_as_recovering_until_it_counts() {
     let mut nodes = nodes(3);
     let host = Host::on(nodes.url());

@@ -74,6 +74,19 @@ fn belongs(info: &Info, topology: &Topology) -> Result<()> {
     Ok(())
 }
 
+/// Refuses what is no independent server; a replica shows by its role.
+pub(crate) fn stands_alone(info: &Info) -> Result<()> {
+    let is = |name, value| info.get(name).is_some_and(|found| found == value);
+    let what = if is("cluster_enabled", "1") {
+        "it is a node of a cluster; the nodes of Redlock are independent servers, and for a cluster there is redis+cluster://"
+    } else if is("redis_mode", "sentinel") || is("server_mode", "sentinel") {
+        "it is a sentinel; the nodes of Redlock are independent servers, and for sentinels there is redis+sentinel://"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::Invalid, what))
+}
+
 /// Looks at the servers.
 pub(crate) async fn check(
     servers: &Servers,

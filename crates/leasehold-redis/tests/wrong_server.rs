@@ -45,7 +45,20 @@ async fn node_of_a_cluster_as_a_server() {
         let node = cluster.address(0);
         refused(&format!("redis://{node}"), "redis+cluster://").await;
         refused(&format!("redis://{node}/1"), "redis+cluster://").await;
+        let [other, third] = [cluster.address(1), cluster.address(2)];
+        refused(
+            &format!("redlock://{node},{other},{third}"),
+            "a node of a cluster",
+        )
+        .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinel_as_a_node_of_redlock() {
+    let group = RedisSentinel::start(RedisEdition::Redis7).unwrap();
+    let [a, b, c] = [0, 1, 2].map(|at| group.sentinel_address(at));
+    refused(&format!("redlock://{a},{b},{c}"), "is a sentinel").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -215,6 +215,9 @@ fn a_killed_guardian_is_replaced() {
     let place = Place::new();
     let running = Running::start(&mut place.run_script(LONG, "sleep 100; true"));
     let job = place.wait_for_job(2);
+    let name = format!("/proc/{}/comm", running.guardian().as_raw_nonzero());
+    let name = std::fs::read_to_string(name).unwrap();
+    assert!(!name.contains("leasehold"), "`pkill leasehold` ends {name}");
     for _ in 0..3 {
         let first = running.guardian();
         send(first, Signal::KILL);

@@ -130,6 +130,12 @@ impl Census {
     /// The error where the nodes are no set that can ever be used.
     pub(super) fn unusable(&self, members: &Members) -> Option<Error> {
         let name = |node: &Node| members.name(*node);
+        // What is no independent server says so itself.
+        if let Some(wrong) = self.refused(members)
+            && wrong.kind() == ErrorKind::Invalid
+        {
+            return Some(wrong);
+        }
         let what = match self.refusal.as_ref()? {
             Refusal::Same(one, other) => format!(
                 "{} and {} are one server, and one server has one vote; name each once",
@@ -156,7 +162,7 @@ impl Census {
         if let Some(error) = self.unusable(members) {
             return error;
         }
-        if let Some(refused) = self.refused_credentials(members) {
+        if let Some(refused) = self.refused(members) {
             return refused;
         }
         let need = members.quorum.majority();
@@ -202,7 +208,7 @@ impl Census {
     }
 
     /// A node that refuses the user is not one that is away.
-    fn refused_credentials(&self, members: &Members) -> Option<Error> {
+    fn refused(&self, members: &Members) -> Option<Error> {
         let accounts = (0..).zip(&self.accounts);
         let mut errors =
             accounts.filter_map(|(node, account)| Some((node, account.as_ref().err()?)));

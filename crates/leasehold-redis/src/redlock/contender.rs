@@ -428,6 +428,7 @@ impl Contender for RedlockContender {
             self.panel.raise(keep).await?;
         }
         match departure::begin(&self.panel, self.terms(keep)).await {
+            Ok(Some(Release::Expired)) if self.was_broken().await => Ok(Release::Broken),
             Ok(Some(found)) => Ok(found),
             // Nothing was held that could be said to be freed; the rest of it goes on by itself.
             Ok(None) | Err(_) if !self.granted => Ok(Release::Expired),

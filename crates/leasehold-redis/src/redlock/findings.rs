@@ -80,7 +80,11 @@ fn standing(census: &Census, node: Node) -> Finding {
              `leasehold redlock rejoin`",
         ),
         (_, Some(reason)) => finding(Verdict::Warning, reason, ""),
-        (_, None) => finding(Verdict::Bad, "it doesn't count".to_owned(), ""),
+        (_, None) => finding(
+            Verdict::Bad,
+            "it doesn't count".to_owned(),
+            "too few answer to tell whether it may; what they lack is said above and below",
+        ),
     }
 }
 
@@ -109,13 +113,14 @@ fn memory(account: &Account) -> Finding {
         );
     }
     let longest = account.report.record.as_ref().map(|record| record.longest);
+    let longest = longest.filter(|longest| !longest.is_zero());
     finding(
         Verdict::Warning,
         "it may forget at a restart".to_owned(),
         &format!(
-            "then it has no vote for {:?}, the longest TTL that was used; with appendonly yes and appendfsync always it \
-             has at once",
-            longest.unwrap_or_default()
+            "then it has no vote for the longest TTL that was used{}; with appendonly yes and appendfsync always it has \
+             at once",
+            longest.map_or_else(String::new, |longest| format!(", {longest:?}"))
         ),
     )
 }

@@ -76,6 +76,7 @@ impl Site {
         let mut answers = answers.into_iter();
         let mut next = || answers.next().unwrap_or(Value::Nil);
         let info = check::read_info(known(next())?)?;
+        check::stands_alone(&info)?;
         let fields = redis::from_redis_value(known(next())?);
         let fields = fields.map_err(|error| reply::unexpected(&error))?;
         // Who may lock need not have the right to look: then it counts as one that forgets.

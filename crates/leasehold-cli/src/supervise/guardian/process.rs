@@ -25,8 +25,9 @@ pub(crate) fn guardian_main() -> Option<ExitCode> {
     if !title.as_bytes().starts_with(TITLE.as_bytes()) {
         return None;
     }
-    // Else lists of processes show the "exe" of /proc/self/exe.
-    let _ = rustix::thread::set_name(c"leasehold-guard");
+    // Else lists of processes show the "exe" of /proc/self/exe. `pkill leasehold` is not to find it: it is what ends
+    // the job then.
+    let _ = rustix::thread::set_name(c"lease-guardian");
     // A failure ends the guardian, and its parent starts another.
     Some(match Watch::new().and_then(Watch::run) {
         Ok(()) => ExitCode::SUCCESS,

@@ -14,7 +14,7 @@ use crate::hold::{Hold, Terms};
 use crate::keeper::{self, Inbox, within};
 use crate::lock::Lock;
 use crate::plan::Plan;
-use crate::random::jitter;
+use crate::random::{jitter, shared_jitter};
 
 /// How long a try may go unanswered. The answer to one that takes longer is of no use: it is cleaned up.
 const TRY_MAX: Duration = Duration::from_secs(5);
@@ -223,20 +223,21 @@ impl Armed {
 
     /// Makes a guard of a grant, unless its time is over already.
     fn hold(&mut self, lock: &Lock, owner: Owner, grant: &Grant) -> Option<Guard> {
+        let id = self.inbox.next_id();
         let plan = Plan::new(
             grant,
             lock.ttl,
             lock.renews,
             lock.max_hold,
             lock.drift,
-            jitter(),
+            shared_jitter(id),
         );
         if plan.remaining(clock::now()).is_zero() {
             return None;
         }
         let contender = self.disarm()?;
         let terms = Terms {
-            id: self.inbox.next_id(),
+            id,
             name: lock.name.clone(),
             owner,
             token: grant.token,

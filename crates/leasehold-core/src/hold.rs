@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::keeper::Inbox;
 use crate::name::Name;
 use crate::plan::{HoldState, Plan, Step};
-use crate::random::jitter;
+use crate::random::{jitter, shared_jitter};
 
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -121,7 +121,7 @@ impl Hold {
             Some(Renewal::Lost(LossReason::Expired)) if !plan.remaining(clock::now()).is_zero() => {
                 plan.answered(Renewal::Lost(LossReason::Gone), jitter());
             }
-            Some(renewal) => plan.answered(renewal, jitter()),
+            Some(renewal) => plan.answered(renewal, shared_jitter(self.terms.id)),
             None => plan.unanswered(clock::now(), jitter()),
         }
         let state = plan.state();

@@ -6,7 +6,7 @@
 //! process wants of the keeper goes through the [`Inbox`].
 
 use std::cell::Cell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -162,7 +162,7 @@ fn start(inbox: Arc<Inbox>) -> std::io::Result<Handle> {
             IS_HERE.set(true);
             let mut keeper = Keeper {
                 inbox,
-                holds: HashMap::new(),
+                holds: BTreeMap::new(),
                 due: BTreeSet::new(),
                 checked: clock::now(),
             };
@@ -173,7 +173,8 @@ fn start(inbox: Arc<Inbox>) -> std::io::Result<Handle> {
 
 struct Keeper {
     inbox: Arc<Inbox>,
-    holds: HashMap<u64, Entry>,
+    /// In the order they were taken, which is that of their renewals: see [`crate::random::shared_jitter`].
+    holds: BTreeMap<u64, Entry>,
     /// Due times (boot) and the holds they are of.
     due: BTreeSet<(u64, u64)>,
     /// The clocks when they were last compared.
@@ -351,7 +352,9 @@ impl Drop for Keeper {
             post.closed = true;
             std::mem::take(&mut post.new)
         };
-        let held = self.holds.drain().map(|(_, entry)| entry.hold);
+        let held = std::mem::take(&mut self.holds)
+            .into_values()
+            .map(|entry| entry.hold);
         for hold in held.chain(post) {
             hold.lose(LossReason::Unreachable);
         }

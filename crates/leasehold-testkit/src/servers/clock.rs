@@ -1,6 +1,7 @@
 //! Clocks of a server's own, which a test sets while the server runs.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -49,8 +50,13 @@ impl ServerClock {
     pub fn set(&self, seconds: i64, percent: i64) -> Result<()> {
         let settings = [seconds * 1_000_000_000, percent * 10_000];
         let path = self.path("settings");
-        // The file is mapped: it is written over, never made anew.
-        fs::write(&path, settings.map(i64::to_ne_bytes).concat())
+        // The file is mapped: it is written over and never cut off, which would kill a server that reads just then.
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .and_then(|file| file.write_all_at(&settings.map(i64::to_ne_bytes).concat(), 0))
             .map_err(Failure::of(path.display()))
     }
 
@@ -82,10 +88,20 @@ mod tests {
         let clock = Arc::new(ServerClock::new().unwrap());
         let server = Redis::start_at(RedisEdition::Redis7, &clock).unwrap();
         clock.set(-1_000_000_000, 0).unwrap();
-        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
-        // The first digits of the time a billion seconds ago, which stay for a day and more.
-        let then = (now - 1_000_000_000).to_string();
-        let seen = wire::says(server.address(), "TIME", &[&then[..then.len() - 5]]);
-        assert!(seen, "{then}");
+        // The server looks at the time once for each turn of its loop, and the first may have been before.
+        let then = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() - 1_000_000_000;
+        let begun = leasehold_core::clock::now();
+        loop {
+            let info = wire::ask(server.address(), "INFO server").unwrap();
+            let micros = info
+                .lines()
+                .find_map(|line| line.strip_prefix("server_time_usec:"));
+            let seconds = micros.unwrap().parse::<u64>().unwrap() / 1_000_000;
+            if seconds.abs_diff(then) < 60 {
+                return;
+            }
+            let waited = leasehold_core::clock::now().since(begun).steady;
+            assert!(waited.as_secs() < 10, "{seconds}, and {then} was due");
+        }
     }
 }

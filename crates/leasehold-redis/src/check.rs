@@ -46,24 +46,42 @@ pub(crate) async fn greet(servers: &Servers, topology: &Topology, url: &Arc<str>
     reached
 }
 
+/// What a server is.
+#[derive(PartialEq, Eq)]
+enum Kind {
+    Server,
+    ClusterNode,
+    Sentinel,
+}
+
+fn kind(info: &Info) -> Kind {
+    if field(info, "cluster_enabled") == "1" {
+        Kind::ClusterNode
+    } else if field(info, "redis_mode") == "sentinel" || field(info, "server_mode") == "sentinel" {
+        Kind::Sentinel
+    } else {
+        Kind::Server
+    }
+}
+
 /// Refuses a server that is another kind of one than the URL says.
 fn belongs(info: &Info, topology: &Topology) -> Result<()> {
     let wrong = |what: &str| Err(Error::new(ErrorKind::Invalid, what));
-    let is = |name, value| info.get(name).is_some_and(|found| found == value);
     if matches!(topology, Topology::Cluster(_)) {
         return Ok(());
     }
-    if is("cluster_enabled", "1") {
+    let kind = kind(info);
+    if kind == Kind::ClusterNode {
         return wrong(error::OF_A_CLUSTER);
     }
     // Behind sentinels the role was looked at already, and changes.
     if matches!(topology, Topology::Sentinel(_)) {
         return Ok(());
     }
-    if is("redis_mode", "sentinel") || is("server_mode", "sentinel") {
+    if kind == Kind::Sentinel {
         return wrong(error::A_SENTINEL);
     }
-    if is("role", "slave") {
+    if field(info, "role") == "slave" {
         return wrong(&format!(
             "the server is a replica of {}:{}, and locks need the master; name that in the URL, or the sentinels \
              with redis+sentinel://",
@@ -76,13 +94,14 @@ fn belongs(info: &Info, topology: &Topology) -> Result<()> {
 
 /// Refuses what is no independent server; a replica shows by its role.
 pub(crate) fn stands_alone(info: &Info) -> Result<()> {
-    let is = |name, value| info.get(name).is_some_and(|found| found == value);
-    let what = if is("cluster_enabled", "1") {
-        "it is a node of a cluster; the nodes of Redlock are independent servers, and for a cluster there is redis+cluster://"
-    } else if is("redis_mode", "sentinel") || is("server_mode", "sentinel") {
-        "it is a sentinel; the nodes of Redlock are independent servers, and for sentinels there is redis+sentinel://"
-    } else {
-        return Ok(());
+    let what = match kind(info) {
+        Kind::Server => return Ok(()),
+        Kind::ClusterNode => {
+            "it is a node of a cluster; the nodes of Redlock are independent servers, and for a cluster there is redis+cluster://"
+        }
+        Kind::Sentinel => {
+            "it is a sentinel; the nodes of Redlock are independent servers, and for sentinels there is redis+sentinel://"
+        }
     };
     Err(Error::new(ErrorKind::Invalid, what))
 }

@@ -119,7 +119,8 @@ async fn both(
     Ok((known(first)?, known(second)?))
 }
 
-fn known(answer: Value) -> RedisResult<Value> {
+/// An answer among several, unless it is an error.
+pub(crate) fn known(answer: Value) -> RedisResult<Value> {
     match answer {
         Value::ServerError(error) => Err(error.into()),
         answer => Ok(answer),

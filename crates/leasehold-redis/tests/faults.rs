@@ -375,3 +375,23 @@ async fn server_that_lost_its_memory_grants_again_with_a_higher_token() {
     assert!(next.is_held());
     assert_eq!(next.release().await.unwrap(), Release::Freed);
 }
+
+/// What is dropped is released from the keeper's thread, and must not wait for the runtime that it was taken on.
+#[test]
+fn dropped_guard_is_released_while_its_runtime_is_blocked() {
+    let server = server();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let client = connect(&server.url()).await;
+        drop(take(&client, "a", LONG).await);
+        let begun = clock::now();
+        let mut look = Raw::to(&server);
+        while look.ask::<bool>(&["EXISTS", "a"]) {
+            assert!(since(begun) < SLACK, "still held after {:?}", since(begun));
+            std::thread::sleep(ms(3));
+        }
+    });
+}

@@ -26,7 +26,6 @@ mod mutants;
 mod nemesis;
 mod record;
 mod scenario;
-mod search;
 mod seeds;
 mod session;
 mod tries;

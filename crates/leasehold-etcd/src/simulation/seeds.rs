@@ -1,8 +1,8 @@
 //! Many seeds, and the ways to see that they find something.
 
 use super::scenario::{Assumption, Scenario};
-use super::search::{self, Outcome};
 use super::world::{Faults, World};
+use leasehold_testkit::sim::seeds::{self, Outcome};
 
 /// What is run: the faults put in, and the assumption broken.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,7 @@ fn finish(world: &mut World) -> Outcome {
 
 /// Runs seeds until one is violated; it and what was violated.
 pub(super) fn first_violation(setup: &Setup, seeds: u64) -> Option<(u64, String)> {
-    search::search(0..seeds, || setup.worker()).0
+    seeds::search(0..seeds, || setup.worker()).0
 }
 
 /// One seed with all that happened in it.
@@ -46,11 +46,11 @@ const TEST: &str = "simulation::seeds::many_seeds_keep_the_promises";
 
 #[test]
 fn many_seeds_keep_the_promises() {
-    if let Some(seed) = search::alone() {
+    if let Some(seed) = seeds::alone() {
         return replay(seed);
     }
     let setup = Setup::default();
-    let (seeds, holds) = search::keep(5_000, TEST, || setup.worker());
+    let (seeds, holds) = seeds::keep(5_000, env!("CARGO_PKG_NAME"), TEST, || setup.worker());
     assert!(
         holds as u64 > 10 * seeds,
         "only {holds} holds: the runs are too tame"

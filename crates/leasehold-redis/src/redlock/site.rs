@@ -192,10 +192,7 @@ impl Site {
 }
 
 fn known(answer: Value) -> Result<Value> {
-    match answer {
-        Value::ServerError(error) => Err(crate::error::sent(error.into())),
-        answer => Ok(answer),
-    }
+    crate::script::known(answer).map_err(crate::error::sent)
 }
 
 fn silent() -> leasehold_core::Error {

@@ -17,7 +17,6 @@ mod poller;
 pub(crate) mod record;
 pub(crate) mod scenario;
 mod schedules;
-pub(crate) mod search;
 mod seeds;
 pub(crate) mod store;
 mod world;

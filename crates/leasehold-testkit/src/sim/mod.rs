@@ -5,6 +5,7 @@
 //! - [`Clock`]: what one host takes for the time: off, too fast or too slow, stepped, suspended, paused.
 //! - [`Stops`]: when a host is frozen, so that time goes by and it notices nothing.
 //! - [`Machine`]: both for a machine with a process on it, and what strikes it.
+//! - [`seeds`]: many of them, on all processors.
 //! - [`Network`]: messages that are lost, late, doubled, and out of order between connections.
 //!
 //! It knows no store. A store's simulation puts its own events into the queue, its own server and clients
@@ -17,6 +18,7 @@ mod machine;
 mod network;
 mod queue;
 mod rng;
+pub mod seeds;
 mod stops;
 
 pub use clock::Clock;

@@ -5,14 +5,14 @@ use super::scenario::Assumption;
 use super::seeds::Setup;
 use super::world::Faults;
 use crate::simulation::lua::Texts;
-use crate::simulation::search;
+use leasehold_testkit::sim::seeds;
 
 /// Seeds in which each fault must show.
 const SEEDS: u64 = 6_000;
 
 /// Runs until the fault shows, and asserts that it shows as what it is.
 fn shows(setup: &Setup, says: &[&str]) {
-    let (violation, _) = search::search(0..SEEDS, || setup.worker());
+    let (violation, _) = seeds::search(0..SEEDS, || setup.worker());
     let (seed, violation) = violation.unwrap_or_else(|| panic!("not found in {SEEDS} seeds"));
     println!("seed {seed}: {violation}");
     assert!(

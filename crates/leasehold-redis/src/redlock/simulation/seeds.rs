@@ -3,7 +3,7 @@
 use super::scenario::{Assumption, Scenario};
 use super::world::{Faults, World};
 use crate::simulation::lua::{Interpreter, Texts};
-use crate::simulation::search::{self, Outcome};
+use leasehold_testkit::sim::seeds::{self, Outcome};
 
 /// What is run: the scripts, the faults put in, and the assumption broken.
 #[derive(Clone, Debug)]
@@ -55,11 +55,11 @@ const TEST: &str = "redlock::simulation::seeds::many_seeds_keep_the_promises";
 
 #[test]
 fn many_seeds_keep_the_promises() {
-    if let Some(seed) = search::alone() {
+    if let Some(seed) = seeds::alone() {
         return replay(seed);
     }
     let setup = Setup::shipped();
-    let (seeds, holds) = search::keep(5_000, TEST, || setup.worker());
+    let (seeds, holds) = seeds::keep(5_000, env!("CARGO_PKG_NAME"), TEST, || setup.worker());
     assert!(
         holds as u64 > 4 * seeds,
         "only {holds} holds in {seeds} runs: they are too tame"

@@ -2,23 +2,37 @@
 //!
 //! `LEASEHOLD_SIM_SEEDS` says how many instead of the default, `LEASEHOLD_SIM_SEED` which one alone.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "it runs in a test, which stops by a panic and says what it did"
+)]
+
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What became of a run: how many holds there were, or what was violated.
-pub(super) type Outcome = Result<usize, String>;
+pub type Outcome = Result<usize, String>;
 
 /// The seed that is to be run alone, with all that happens in it printed.
-pub(super) fn alone() -> Option<u64> {
+/// # Panics
+/// When the variable is no number.
+#[must_use]
+pub fn alone() -> Option<u64> {
     let seed = std::env::var("LEASEHOLD_SIM_SEED").ok()?;
     Some(seed.parse().expect("LEASEHOLD_SIM_SEED is a number"))
 }
 
 /// Runs `usual` seeds, or as many as the environment says: half of them the same each time, half of them fresh.
-/// Answers how many, and how many holds there were.
-pub(super) fn keep<R: FnMut(u64) -> Outcome>(
+/// Answers how many, and how many holds there were. `package` and `test` are what cargo calls the test.
+///
+/// # Panics
+/// With how to replay it, when a seed is violated; when the variable is no number; when there is no chance to be had.
+pub fn keep<R: FnMut(u64) -> Outcome>(
     usual: u64,
+    package: &str,
     test: &str,
     worker: impl Fn() -> R + Sync,
 ) -> (u64, usize) {
@@ -33,7 +47,7 @@ pub(super) fn keep<R: FnMut(u64) -> Outcome>(
         if let Some((seed, violation)) = violation {
             panic!(
                 "seed {seed}: {violation}\nreplay it with \
-                 LEASEHOLD_SIM_SEED={seed} cargo test -p leasehold-etcd --lib -- --exact {test} --nocapture"
+                 LEASEHOLD_SIM_SEED={seed} cargo test -p {package} --lib -- --exact {test} --nocapture"
             );
         }
     }
@@ -42,7 +56,10 @@ pub(super) fn keep<R: FnMut(u64) -> Outcome>(
 }
 
 /// Runs seeds on all processors until one is violated: it and what was violated, and how many holds there were.
-pub(super) fn search<R: FnMut(u64) -> Outcome>(
+///
+/// # Panics
+/// When a run does.
+pub fn search<R: FnMut(u64) -> Outcome>(
     seeds: Range<u64>,
     worker: impl Fn() -> R + Sync,
 ) -> (Option<(u64, String)>, usize) {

@@ -12,6 +12,7 @@
 mod bench;
 mod deny;
 mod parts;
+mod programs;
 mod sim;
 mod tidy;
 mod tree;

@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use crate::{bench, deny, tidy, tree};
+use crate::{bench, deny, programs, tidy, tree};
 
 /// Something that must be green. Each is a command of its own too: `cargo xtask NAME`.
 pub(crate) struct Part {
@@ -62,8 +62,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "tests",
         about: "every test of the workspace",
-        // A failure in one crate says nothing about the others.
-        run: tests,
+        run: programs::run,
     },
 ];
 
@@ -83,15 +82,6 @@ pub(crate) const FULL: Part = Part {
         ])
     },
 };
-
-fn tests() -> Result<(), String> {
-    // Signals that are ignored here, under nohup say, would be ignored by everything that is tested.
-    let mut command = Command::new("env");
-    command
-        .args(["--default-signal", cargo_path().as_str(), "test"])
-        .args(["--workspace", "--no-fail-fast"]);
-    succeed(&mut command)
-}
 
 /// All parts but the tests and what they need.
 pub(crate) fn without_tests() -> &'static [Part] {
@@ -184,11 +174,12 @@ fn docs() -> Result<(), String> {
     )
 }
 
+/// What work comes to, and how long it took.
 #[allow(
     clippy::disallowed_methods,
     reason = "how long a build takes decides nothing, and this crate depends on no other of the workspace"
 )]
-fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     let value = work();
     (value, start.elapsed())

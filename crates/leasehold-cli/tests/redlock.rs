@@ -6,8 +6,10 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
 
 use common::{Host, eventually};
+use leasehold_core::clock;
 use leasehold_testkit::servers::{RedisEdition, RedisNodes};
 
 fn nodes(count: usize) -> RedisNodes {
@@ -59,6 +61,25 @@ fn two_of_five_nodes_killed_the_job_runs_and_three_it_does_not() {
         let mut left = keys(&nodes, at);
         left.retain(|key| !["leasehold:redlock", "leasehold:redlock:f:{jobs/x}"].contains(&&**key));
         assert!(left.is_empty(), "{left:?} on {at}");
+    }
+}
+
+#[test]
+fn frozen_minority_costs_a_command_one_node_timeout() {
+    let mut nodes = nodes(5);
+    let host = Host::on(format!("{}?node-timeout=3s", nodes.url()));
+    assert!(ran(&host, 0).0);
+    for at in [0, 3] {
+        nodes.node(at).freeze().unwrap();
+        let begun = clock::now();
+        assert!(ran(&host, 0).0);
+        let took = clock::now().since(begun).steady;
+        // At connecting. The lock, its token and the release go on without it.
+        assert!(took >= Duration::from_secs(3), "{took:?}");
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+    for at in [0, 3] {
+        nodes.node(at).thaw().unwrap();
     }
 }
 

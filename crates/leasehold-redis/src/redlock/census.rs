@@ -23,10 +23,12 @@ const AGAIN: Duration = Duration::from_secs(1);
 const REST: Duration = Duration::from_millis(50);
 
 /// What a census found.
+/// What a node said of itself, or why it said nothing.
+type Statement = Result<Arc<Account>, Arc<Error>>;
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Census {
-    /// What each node said of itself, or why it said nothing.
-    pub(super) accounts: Vec<Result<Arc<Account>, Arc<Error>>>,
+    pub(super) accounts: Vec<Statement>,
     /// Empty where the nodes can't be used.
     pub(super) standings: Vec<Standing>,
     pub(super) refusal: Option<Refusal>,
@@ -76,20 +78,16 @@ pub(super) async fn take(members: &Members, judge: Judge) -> Census {
     loop {
         round += 1;
         let begun = clock::now();
-        let accounts = join_all(members.sites.iter().map(|site| site.account())).await;
+    let mut before = Vec::new();
+        let accounts = accounts(members, std::mem::take(&mut before)).await;
         let took = clock::now().since(begun).any;
-        let report = |account: &Result<Account>| {
+        let report = |account: &Statement| {
             let mut report = account.as_ref().ok()?.report.clone();
             report.uptime = report.uptime.saturating_sub(took);
             Some(report)
         };
         let reports: Vec<Option<Report>> = accounts.iter().map(report).collect();
-        let judged = judge(members.quorum, &members.names, &reports);
-        let accounts = accounts
-            .into_iter()
-            .map(|account| account.map(Arc::new).map_err(Arc::new))
-            .collect();
-        let judgement = match judged {
+        let judgement = match judge(members.quorum, &members.names, &reports) {
             Ok(judgement) => judgement,
             Err(Refusal::NoSoundMajority { answered })
                 if answered != members.quorum.all() && round < REFUSED_MAX =>
@@ -133,9 +131,25 @@ impl Census {
         // What is no independent server says so itself.
         if let Some(wrong) = self.refused(members)
             && wrong.kind() == ErrorKind::Invalid
+        before = accounts;
         {
             return Some(wrong);
         }
+/// Asks every node; but those that could be done without in the round before aren't waited for once more.
+async fn accounts(members: &Members, before: Vec<Statement>) -> Vec<Statement> {
+    let mut before = before.into_iter();
+    let asked = members.sites.iter().map(|site| {
+        let before = before.next();
+        async move {
+            match before {
+                Some(Err(error)) => Err(error),
+                _ => site.account().await.map(Arc::new).map_err(Arc::new),
+            }
+        }
+    });
+    join_all(asked).await
+}
+
         let what = match self.refusal.as_ref()? {
             Refusal::Same(one, other) => format!(
                 "{} and {} are one server, and one server has one vote; name each once",

@@ -301,6 +301,7 @@ impl RedlockContender {
             .members
             .sites
             .iter()
+            .filter(|site| !site.seat.is_silent())
             .map(|site| site.renewer.was_broken(&self.name, self.owner))
             .collect();
         while let Some(broken) = answers.next().await {

@@ -40,23 +40,28 @@ struct Departure {
     unclear: bool,
     /// What is to be done after a pause, in the background.
     later: Vec<Step>,
+    /// Nodes that nothing waits for which can do without.
+    away: Nodes,
 }
 
 /// What came of one step.
 type Done = Option<(Node, Result<Left, Failure>)>;
 
 /// Begins it. What is answered is what it found, once that can be said, or `None` when it can't; then it is to be
-/// begun again. Where nobody wants to hear it, there may be no answer; but every node has been asked once by then.
+/// begun again. Where nobody wants to hear it, there may be no answer; but every node that isn't away has been asked once
+/// by then.
 pub(super) fn begin(panel: &Arc<Panel>, terms: Terms) -> oneshot::Receiver<Option<Release>> {
     let (decided, decision) = oneshot::channel();
     let mut steps = Vec::new();
-    let leaving = Leaving::begin(
-        panel.quorum(),
-        terms.loose,
-        terms.ttl.max(terms.keep),
-        clock::now(),
-        &mut steps,
-    );
+    let now = clock::now();
+    let ttl = terms.ttl.max(terms.keep);
+    let mut leaving = Leaving::begin(panel.quorum(), terms.loose, ttl, now, &mut steps);
+    let away = panel.members.away();
+    steps.retain(|step| !matches!(step, Step::Leave { node, .. } if away.contains(*node)));
+    for node in away.iter() {
+        // Nothing was sent: what was found out before stands for its first answer.
+        leaving.failed(node, false, now, &mut steps);
+    }
     let departure = Departure {
         panel: panel.clone(),
         terms: Arc::new(terms),
@@ -66,24 +71,34 @@ pub(super) fn begin(panel: &Arc<Panel>, terms: Terms) -> oneshot::Receiver<Optio
         later: Vec::new(),
     };
     let ticket = Ticket::of(&panel.leaving);
+        away,
     tokio::spawn(departure.go(steps, ticket));
     decision
 }
 
 impl Departure {
-    /// Asks every node once, and again until it can be said what was found; the rest is left to the background.
+    /// Asks every node once, and again until it can be said what was found; the rest is left to the background, and
+    /// with it those that are away unless it takes their answer.
     async fn go(mut self, steps: Vec<Step>, ticket: Ticket) {
         let mut flight = FuturesUnordered::new();
         self.take_in(steps, &mut flight);
-        while let Some(done) = flight.next().await {
-            let steps = self.done(done);
-            self.take_in(steps, &mut flight);
-            if self.unclear {
-                return;
+        loop {
+            while let Some(done) = flight.next().await {
+                let steps = self.done(done);
+                self.take_in(steps, &mut flight);
+                if self.unclear {
+                    return;
+                }
             }
         }
         drop(ticket);
         self.asker = None;
+            if !self.is_awaited() || self.away.is_empty() {
+                break;
+            }
+            self.away = Nodes::NONE;
+            let steps = std::mem::take(&mut self.later);
+            self.take_in(steps, &mut flight);
         if self.leaving.is_over() {
             return;
         }
@@ -123,11 +138,13 @@ impl Departure {
                 let _ = asker.send(found);
             }
         }
-        let waited_for = self.asker.is_some() && !self.terms.unheard;
+        let awaited = self.is_awaited();
         for step in steps {
             match step {
                 Step::Decide(_) => {}
-                Step::Leave { after, .. } if !after.is_zero() && !waited_for => {
+                Step::Leave { node, after, .. }
+                    if !after.is_zero() && (!awaited || self.away.contains(node)) =>
+                {
                     self.later.push(step);
                 }
                 step => flight.push(self.step(step)),
@@ -141,6 +158,11 @@ impl Departure {
             None => {}
             Some((node, Ok(left))) => self.leaving.answered(node, left, &mut steps),
             Some((node, Err(failure))) => {
+    /// Somebody waits to hear what it found.
+    fn is_awaited(&self) -> bool {
+        self.asker.is_some() && !self.terms.unheard
+    }
+
                 self.panel.site(node).seat.doubt();
                 let may_land = failure.may_land();
                 self.leaving
@@ -194,7 +216,7 @@ async fn leave(panel: &Panel, terms: &Terms, node: Node, tombstone: bool) -> Res
     panel.site(node).leave(&keys, &args).await
 }
 
-/// Counts a release until it has asked every node once.
+/// Counts a release until it has asked every node once that isn't away.
 struct Ticket(watch::Sender<usize>);
 
 impl Ticket {

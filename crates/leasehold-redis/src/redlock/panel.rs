@@ -28,7 +28,7 @@ pub(super) struct Panel {
     pub(super) channel: Arc<str>,
     pub(super) waiters: Waiters,
     pub(super) described: Descriptions,
-    /// Releases that have not asked every node once.
+    /// Releases that have not asked every node once that isn't away.
     pub(super) leaving: watch::Sender<usize>,
     censuses: mpsc::UnboundedSender<oneshot::Sender<()>>,
 }
@@ -96,18 +96,16 @@ impl Panel {
         }
     }
 
-    /// The nodes that may be asked for a lock.
+    /// The nodes that are to be asked for a lock.
     ///
     /// # Errors
-    /// Where they are no majority.
+    /// Where those that may be asked are no majority.
     pub(super) async fn counted(&self) -> Result<Nodes> {
-        let counted = self.members.counted();
-        if self.quorum().has(counted) {
+        if let Some(counted) = self.members.prompt() {
             return Ok(counted);
         }
         self.census().await;
-        let counted = self.members.counted();
-        if self.quorum().has(counted) {
+        if let Some(counted) = self.members.prompt() {
             return Ok(counted);
         }
         Err(self.newest().no_majority(&self.members))
@@ -139,7 +137,7 @@ impl Panel {
         ))
     }
 
-    /// Until every release that has begun has asked all nodes.
+    /// Until every release that has begun has asked all nodes that aren't away.
     pub(super) async fn settled(&self) {
         let mut leaving = self.leaving.subscribe();
         // The sender is ours.
@@ -156,8 +154,8 @@ impl Panel {
 impl Members {
     pub(super) fn counted(&self) -> Nodes {
         let sites = (0..).zip(&self.sites);
-        let counted = sites.filter(|(_, site)| site.seat.counts());
-        counted.map(|(node, _)| node).collect()
+        let those = sites.filter(|(_, site)| so(&site.seat));
+        those.map(|(node, _)| node).collect()
     }
 
     pub(super) fn name(&self, node: Node) -> &str {
@@ -186,9 +184,30 @@ impl Members {
             if newest.standings.get(at) != Some(standing)
                 && let Standing::Recovering(_) | Standing::Forgot = standing
             {
+        self.which(Seat::counts)
+    }
+
+    /// Those that count, without the ones that are silent where a majority is left; `None` where they are none.
+    fn prompt(&self) -> Option<Nodes> {
+        let counted = self.counted();
+        let prompt = counted.without(self.which(Seat::is_silent));
+        [prompt, counted]
+            .into_iter()
+            .find(|nodes| self.quorum.has(*nodes))
+    }
+
+    /// Those that were found silent by a census too: what is asked of them is for the background.
+    pub(super) fn away(&self) -> Nodes {
+        self.which(|seat| seat.is_silent() && !seat.counts())
+    }
+
+    fn which(&self, so: impl Fn(&Seat) -> bool) -> Nodes {
                 tracing::warn!(node = %self.sites[at].seat.name(), ?standing, "a node lost its memory and doesn't count");
             }
         }
         *newest = census;
     }
 }
+            if report.is_some() {
+                site.seat.heard();
+            }

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use leasehold_core::backend::Release;
-use leasehold_core::{Name, Owner, Result, background, clock};
+use leasehold_core::{Error, Name, Owner, Result, background, clock};
 use tokio::sync::{oneshot, watch};
 
 use super::hold::{Leaving, Left, Step};
@@ -35,13 +35,15 @@ struct Departure {
     terms: Arc<Terms>,
     leaving: Leaving,
     /// Who is to be told what it found, until they are.
-    asker: Option<oneshot::Sender<Option<Release>>>,
+    asker: Option<oneshot::Sender<Result<Option<Release>>>>,
+    /// What a node said that refuses it, which asking again doesn't change.
+    refusal: Option<Error>,
     /// What it found can't be said: whoever asked begins again.
     unclear: bool,
-    /// What is to be done after a pause, in the background.
-    later: Vec<Step>,
     /// Nodes that nothing waits for which can do without.
     away: Nodes,
+    /// What is to be done after a pause, in the background.
+    later: Vec<Step>,
 }
 
 /// What came of one step.
@@ -50,7 +52,13 @@ type Done = Option<(Node, Result<Left, Failure>)>;
 /// Begins it. What is answered is what it found, once that can be said, or `None` when it can't; then it is to be
 /// begun again. Where nobody wants to hear it, there may be no answer; but every node that isn't away has been asked once
 /// by then.
-pub(super) fn begin(panel: &Arc<Panel>, terms: Terms) -> oneshot::Receiver<Option<Release>> {
+///
+/// # Errors
+/// In the answer, where nodes refuse it so that nothing can be said.
+pub(super) fn begin(
+    panel: &Arc<Panel>,
+    terms: Terms,
+) -> oneshot::Receiver<Result<Option<Release>>> {
     let (decided, decision) = oneshot::channel();
     let mut steps = Vec::new();
     let now = clock::now();
@@ -67,11 +75,12 @@ pub(super) fn begin(panel: &Arc<Panel>, terms: Terms) -> oneshot::Receiver<Optio
         terms: Arc::new(terms),
         leaving,
         asker: Some(decided),
+        refusal: None,
         unclear: false,
+        away,
         later: Vec::new(),
     };
     let ticket = Ticket::of(&panel.leaving);
-        away,
     tokio::spawn(departure.go(steps, ticket));
     decision
 }
@@ -90,15 +99,15 @@ impl Departure {
                     return;
                 }
             }
-        }
-        drop(ticket);
-        self.asker = None;
             if !self.is_awaited() || self.away.is_empty() {
                 break;
             }
             self.away = Nodes::NONE;
             let steps = std::mem::take(&mut self.later);
             self.take_in(steps, &mut flight);
+        }
+        drop(ticket);
+        self.asker = None;
         if self.leaving.is_over() {
             return;
         }
@@ -135,7 +144,10 @@ impl Departure {
             self.unclear = found.is_none() && !self.terms.unheard;
             if let Some(asker) = self.asker.take() {
                 // Who gave up waiting needs no answer.
-                let _ = asker.send(found);
+                let _ = asker.send(match (found, self.refusal.take()) {
+                    (None, Some(refusal)) => Err(refusal),
+                    (found, _) => Ok(found),
+                });
             }
         }
         let awaited = self.is_awaited();
@@ -152,18 +164,22 @@ impl Departure {
         }
     }
 
+    /// Somebody waits to hear what it found.
+    fn is_awaited(&self) -> bool {
+        self.asker.is_some() && !self.terms.unheard
+    }
+
     fn done(&mut self, done: Done) -> Vec<Step> {
         let mut steps = Vec::new();
         match done {
             None => {}
             Some((node, Ok(left))) => self.leaving.answered(node, left, &mut steps),
             Some((node, Err(failure))) => {
-    /// Somebody waits to hear what it found.
-    fn is_awaited(&self) -> bool {
-        self.asker.is_some() && !self.terms.unheard
-    }
-
                 self.panel.site(node).seat.doubt();
+                let error = failure.error();
+                if !error.is_retryable() {
+                    self.refusal = Some(self.panel.members.refusal(node, error));
+                }
                 let may_land = failure.may_land();
                 self.leaving
                     .failed(node, may_land, clock::now(), &mut steps);

@@ -1,5 +1,6 @@
 //! All nodes of a store, and which of them count.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use super::members::Standing;
 use super::nodes::{Node, Nodes, Quorum};
 use super::seat::Seat;
 use super::site::Site;
+use super::telling::{self, Telling};
 use crate::backend::Descriptions;
 use crate::keys::FAMILY;
 use crate::mailbox::lock;
@@ -122,10 +124,10 @@ impl Panel {
         if millis(ttl) <= self.members.longest.load(Ordering::Acquire) {
             return Ok(());
         }
-        let counted = self.counted().await?;
-        let sites = counted.iter().map(|node| self.site(node));
-        let answers = join_all(sites.map(|site| site.raise(ttl))).await;
-        let know = answers.iter().filter(|answer| matches!(answer, Ok(true)));
+        let raised = self
+            .ask(self.counted().await?, |site| site.raise(ttl))
+            .await?;
+        let know = raised.iter().filter(|know| **know);
         if know.count() >= self.quorum().majority() {
             let longest = &self.members.longest;
             longest.fetch_max(millis(ttl), Ordering::AcqRel);
@@ -135,6 +137,35 @@ impl Panel {
             ErrorKind::Unavailable,
             format!("too few nodes could be told of a TTL of {ttl:?}"),
         ))
+    }
+
+    /// Asks these nodes; what they answered.
+    ///
+    /// # Errors
+    /// Where no majority answered.
+    pub(super) async fn ask<'a, T, F: Future<Output = Result<T>>>(
+        &'a self,
+        nodes: Nodes,
+        question: impl Fn(&'a Site) -> F,
+    ) -> Result<Vec<T>> {
+        let asked = nodes.iter().map(|node| question(self.site(node)));
+        let mut answers = Vec::new();
+        let mut failures = Vec::new();
+        let mut answered = Nodes::NONE;
+        for (node, answer) in nodes.iter().zip(join_all(asked).await) {
+            match answer {
+                Ok(answer) => {
+                    answered.insert(node);
+                    answers.push(answer);
+                }
+                Err(error) => failures.push((node, error)),
+            }
+        }
+        if self.quorum().has(answered) {
+            return Ok(answers);
+        }
+        let failures = failures.iter().map(|(node, error)| (*node, error));
+        Err(self.members.shortage(answered, failures))
     }
 
     /// Until every release that has begun has asked all nodes that aren't away.
@@ -153,37 +184,6 @@ impl Panel {
 
 impl Members {
     pub(super) fn counted(&self) -> Nodes {
-        let sites = (0..).zip(&self.sites);
-        let those = sites.filter(|(_, site)| so(&site.seat));
-        those.map(|(node, _)| node).collect()
-    }
-
-    pub(super) fn name(&self, node: Node) -> &str {
-        self.names
-            .get(usize::from(node))
-            .map_or("?", String::as_str)
-    }
-
-    /// From now on the nodes count that this census found sound.
-    pub(super) fn take_in(&self, census: Census) {
-        let mut longest = Vec::new();
-        for (at, site) in self.sites.iter().enumerate() {
-            let account = census.accounts.get(at);
-            let report = account.and_then(|account| Some(&account.as_ref().ok()?.report));
-            let sound = census.standings.get(at) == Some(&Standing::Sound);
-            let report = report.filter(|_| sound);
-            site.seat.judged(report.map(|report| report.run.as_str()));
-            let record = report.and_then(|report| report.record.as_ref());
-            longest.extend(record.map(|record| millis(record.longest)));
-        }
-        longest.sort_unstable_by(|a, b| b.cmp(a));
-        let known = longest.get(self.quorum.majority() - 1).copied();
-        self.longest.store(known.unwrap_or(0), Ordering::Release);
-        let mut newest = lock(&self.newest);
-        for (at, standing) in census.standings.iter().enumerate() {
-            if newest.standings.get(at) != Some(standing)
-                && let Standing::Recovering(_) | Standing::Forgot = standing
-            {
         self.which(Seat::counts)
     }
 
@@ -202,12 +202,76 @@ impl Members {
     }
 
     fn which(&self, so: impl Fn(&Seat) -> bool) -> Nodes {
+        let sites = (0..).zip(&self.sites);
+        let those = sites.filter(|(_, site)| so(&site.seat));
+        those.map(|(node, _)| node).collect()
+    }
+
+    pub(super) fn name(&self, node: Node) -> &str {
+        self.names
+            .get(usize::from(node))
+            .map_or("?", String::as_str)
+    }
+
+    /// The error where too few answered, the others having failed so.
+    pub(super) fn shortage<'a>(
+        &self,
+        answered: Nodes,
+        failures: impl Iterator<Item = (Node, &'a Error)>,
+    ) -> Error {
+        let mut telling = Telling::default();
+        for (node, error) in failures {
+            if !error.is_retryable() {
+                return self.refusal(node, error);
+            }
+            telling.add_error(self.name(node), error);
+        }
+        let sentence = format!(
+            "{} of {} nodes answered, and it takes {}",
+            answered.len(),
+            self.quorum.all().len(),
+            self.quorum.majority()
+        );
+        let error = Error::new(ErrorKind::Unavailable, telling.after(&sentence));
+        if answered.is_empty() {
+            error
+        } else {
+            error.answered()
+        }
+    }
+
+    /// The error of one node where waiting doesn't help: it is as wrong for all.
+    pub(super) fn refusal(&self, node: Node, error: &Error) -> Error {
+        let what = format!("{}: {}", self.name(node), telling::told(error));
+        Error::new(error.kind(), what)
+    }
+
+    /// From now on the nodes count that this census found sound.
+    pub(super) fn take_in(&self, census: Census) {
+        let mut longest = Vec::new();
+        for (at, site) in self.sites.iter().enumerate() {
+            let account = census.accounts.get(at);
+            let report = account.and_then(|account| Some(&account.as_ref().ok()?.report));
+            if report.is_some() {
+                site.seat.heard();
+            }
+            let sound = census.standings.get(at) == Some(&Standing::Sound);
+            let report = report.filter(|_| sound);
+            site.seat.judged(report.map(|report| report.run.as_str()));
+            let record = report.and_then(|report| report.record.as_ref());
+            longest.extend(record.map(|record| millis(record.longest)));
+        }
+        longest.sort_unstable_by(|a, b| b.cmp(a));
+        let known = longest.get(self.quorum.majority() - 1).copied();
+        self.longest.store(known.unwrap_or(0), Ordering::Release);
+        let mut newest = lock(&self.newest);
+        for (at, standing) in census.standings.iter().enumerate() {
+            if newest.standings.get(at) != Some(standing)
+                && let Standing::Recovering(_) | Standing::Forgot | Standing::Promoted = standing
+            {
                 tracing::warn!(node = %self.sites[at].seat.name(), ?standing, "a node lost its memory and doesn't count");
             }
         }
         *newest = census;
     }
 }
-            if report.is_some() {
-                site.seat.heard();
-            }

@@ -95,6 +95,7 @@ pub(crate) fn on_nodes(target: &Path) -> Result<Vec<Entry>> {
     Ok(vec![
         peer("rslock 0.7.3", true, of_rust(&rust, "rslock")),
         peer("node redlock 5.0.0-beta.2", false, node(&sources, target)),
+        peer("pottery 3.0.1", true, python(&sources, target)),
     ])
 }
 
@@ -142,14 +143,15 @@ fn rust(sources: &Path, target: &Path) -> Result<PathBuf> {
 fn python(sources: &Path, target: &Path) -> Result<Start> {
     let folder = target.join("peers/python");
     let worker = sources.join("python/worker.py");
-    if !folder.join("redis").exists() {
+    let there = ["redis", "pottery"].map(|name| folder.join(name).exists());
+    if there.contains(&false) {
         let mut install = Command::new("python3");
         install
             .args(["-m", "pip", "install", "--quiet", "--no-deps"])
             .args(["--require-hashes", "--root-user-action=ignore"])
             .arg("--requirement")
             .arg(sources.join("python/requirements.txt"))
-            .arg("--target")
+            .args(["--upgrade", "--target"])
             .arg(&folder);
         succeed(install)?;
     }

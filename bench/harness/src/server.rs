@@ -70,6 +70,24 @@ impl Server {
         }
     }
 
+    /// Removes a peer's lock from every server that has locks as keys.
+    pub(crate) fn remove(&self, lock: &str) -> Result<()> {
+        let addresses = match self {
+            Self::Redis(redis) => vec![redis.address()],
+            Self::Redlock(nodes) => (0..nodes.size()).map(|at| nodes.address(at)).collect(),
+            Self::Sqlite(_) | Self::Etcd(_) => Vec::new(),
+        };
+        for address in addresses {
+            let client = redis::Client::open(format!("redis://{address}")).map_err(text)?;
+            let mut connection = client.get_connection().map_err(text)?;
+            // pottery puts a word before it.
+            let mut removal = redis::cmd("DEL");
+            let removal = removal.arg(lock).arg(format!("redlock:{lock}"));
+            removal.exec(&mut connection).map_err(text)?;
+        }
+        Ok(())
+    }
+
     /// How often each command was called since the start, also by scripts; of several nodes on the first. Nothing for
     /// a store that doesn't say.
     pub(crate) fn calls(&self) -> Result<HashMap<String, u64>> {

@@ -5,8 +5,12 @@
 //!
 //! ```text
 //! pairs NAMES MS                           -> ELAPSED LATENCY LATENCY …
-//! contend FIRST COUNT HOLD_MS THINK_MS MS  -> WHO REQUESTED GRANTED RELEASING, again and again
+//! contend FIRST COUNT HOLD_MS THINK_MS MS REST_MS
+//!                                          -> WHO REQUESTED GRANTED RELEASING, again and again
 //! ```
+//!
+//! Who waits when the time is over waits on, for the rest at most: a wait that is cut short there counts as a grant at
+//! that moment.
 
 use std::future::Future;
 use std::io::Write;
@@ -48,11 +52,12 @@ pub async fn serve(subject: impl Subject) -> Result<()> {
         let numbers: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
         let numbers = match (verb, &numbers[..]) {
             ("pairs", &[names, millis]) => pairs(&subject, names, millis).await?,
-            ("contend", &[first, count, hold, think, millis]) => {
+            ("contend", &[first, count, hold, think, millis, rest]) => {
                 let pace = Pace {
                     hold: Duration::from_millis(hold),
                     think: Duration::from_millis(think),
                     millis,
+                    rest,
                 };
                 contend(&subject, first, count, pace).await?
             }
@@ -100,9 +105,10 @@ struct Pace {
     hold: Duration,
     think: Duration,
     millis: u64,
+    rest: u64,
 }
 
-/// Wants one lock `count` times at once. Who waits when the time is over waits on, so that no wait is cut short.
+/// Wants one lock `count` times at once.
 async fn contend(
     subject: &Arc<impl Subject>,
     first: u64,
@@ -110,6 +116,7 @@ async fn contend(
     pace: Pace,
 ) -> Result<Vec<u64>> {
     let end = now() + pace.millis * 1_000_000;
+    let over = end + pace.rest * 1_000_000;
     let tasks: Vec<_> = (first..first + count)
         .map(|who| {
             let subject = subject.clone();
@@ -120,7 +127,14 @@ async fn contend(
                     if requested >= end {
                         return Ok::<_, String>(events);
                     }
-                    let hold = subject.acquire("bench/contended").await?;
+                    let left = Duration::from_nanos(over.saturating_sub(requested));
+                    let acquired = tokio::time::timeout(left, subject.acquire("bench/contended"));
+                    let Ok(hold) = acquired.await else {
+                        let now = now();
+                        events.extend([who, requested, now, now]);
+                        return Ok(events);
+                    };
+                    let hold = hold?;
                     let granted = now();
                     pause(pace.hold).await;
                     let releasing = now();

@@ -98,7 +98,7 @@ impl Failure {
     }
 
     /// Whether it was granted and given back for want of replicas.
-    pub(crate) fn is_unreplicated(&self) -> bool {
+    fn is_unreplicated(&self) -> bool {
         self.kind == ErrorKind::Unreplicated.as_str()
     }
 

@@ -6,8 +6,11 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::process::Stdio;
+use std::time::Duration;
 
-use common::{Host, eventually};
+use common::{Done, Host, eventually};
+use leasehold_core::clock;
 use leasehold_testkit::servers::{RedisEdition, RedisNodes};
 
 fn nodes(count: usize) -> RedisNodes {
@@ -59,6 +62,104 @@ fn two_of_five_nodes_killed_the_job_runs_and_three_it_does_not() {
         let mut left = keys(&nodes, at);
         left.retain(|key| !["leasehold:redlock", "leasehold:redlock:f:{jobs/x}"].contains(&&**key));
         assert!(left.is_empty(), "{left:?} on {at}");
+    }
+}
+
+#[test]
+fn too_few_nodes_are_waited_for_as_long_as_the_wait_lasts() {
+    let mut nodes = nodes(3);
+    let host = Host::on(nodes.url());
+    assert!(ran(&host, 0).0);
+    for at in [0, 2] {
+        nodes.node(at).kill().unwrap();
+    }
+    let wait = ["run", "jobs/x", "--connect-timeout", "1s", "--wait"];
+    let begun = clock::now();
+    let out = host
+        .run(&[&wait[..], &["3s", "--", "touch", "late"]].concat())
+        .is(69);
+    let took = clock::now().since(begun).steady;
+    assert!(took >= Duration::from_secs(3), "{took:?}");
+    assert!(out.err.contains("1 of 3 nodes"), "{}", out.err);
+    assert!(!host.path().join("late").exists());
+    // Longer than for the first answer, and shorter than the wait.
+    let args = [&wait[..], &["1m", "--ttl", "2s", "--", "echo", "ran"]].concat();
+    let waiting = host
+        .command(&args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    for at in [0, 2] {
+        nodes.node(at).start_again().unwrap();
+    }
+    host.run(&["redlock", "rejoin"]).is(0);
+    let waited: Done = waiting.wait_with_output().unwrap().into();
+    assert_eq!(waited.is(0).out, "ran\n");
+    // Nobody there at all is an error at once.
+    for at in 0..3 {
+        nodes.node(at).kill().unwrap();
+    }
+    host.run(&[&wait[..], &["1m", "--", "true"]].concat())
+        .is(69)
+        .says("0 of 3 nodes");
+}
+
+/// What the operator is told, in lines.
+#[test]
+fn doctor_tells_of_every_node_also_without_a_majority() {
+    let mut nodes = nodes(5);
+    let host = Host::on(nodes.url());
+    assert!(ran(&host, 0).0);
+    for at in [0, 1, 2] {
+        nodes.node(at).kill().unwrap();
+    }
+    nodes.node(2).start_again().unwrap();
+    let names: Vec<String> = (0..5).map(|at| nodes.address(at).to_string()).collect();
+    let line_of = |out: &str, node: &str| {
+        let mark = format!("  {node}: ");
+        let line = out.lines().find(|line| line.contains(&mark));
+        line.unwrap_or_else(|| panic!("{node} in {out}")).to_owned()
+    };
+    let doctor = host.run(&["doctor"]).is(1);
+    for (node, says) in [
+        (0, "can't be asked"),
+        (1, "can't be asked"),
+        (2, "came without a memory"),
+        (3, "it remembers what it granted"),
+        (4, "it remembers what it granted"),
+    ] {
+        let line = line_of(&doctor.out, &names[node]);
+        assert!(line.contains(says), "{line}");
+    }
+    // In one line, each thing is said once.
+    let (_, error) = ran(&host, 69);
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert_eq!(error.matches("can't be reached").count(), 1, "{error}");
+    assert_eq!(error.matches("is it running").count(), 1, "{error}");
+    assert_eq!(error.matches("came without a memory").count(), 1, "{error}");
+    assert!(error.contains("redlock rejoin"), "{error}");
+    let shown = error.find("(store").unwrap_or(error.len());
+    assert!(shown < 600, "{error}");
+}
+
+#[test]
+fn frozen_minority_costs_a_command_one_node_timeout() {
+    let mut nodes = nodes(5);
+    let host = Host::on(format!("{}?node-timeout=3s", nodes.url()));
+    assert!(ran(&host, 0).0);
+    for at in [0, 3] {
+        nodes.node(at).freeze().unwrap();
+        let begun = clock::now();
+        assert!(ran(&host, 0).0);
+        let took = clock::now().since(begun).steady;
+        // At connecting. The lock, its token and the release go on without it.
+        assert!(took >= Duration::from_secs(3), "{took:?}");
+        assert!(took < Duration::from_millis(4700), "{took:?}");
+    }
+    for at in [0, 3] {
+        nodes.node(at).thaw().unwrap();
     }
 }
 

@@ -132,7 +132,7 @@ impl Run<'_> {
                 }
                 Err(error) => {
                     // It did answer: from here on only the wait says how long to try.
-                    self.answered |= error.kind() == ErrorKind::Unreplicated;
+                    self.answered |= error.is_answered();
                     self.outage(error, failures).await?;
                 }
             }

@@ -60,6 +60,7 @@ struct Inner {
     store: Option<Arc<str>>,
     name: Option<Box<str>>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    answered: bool,
 }
 
 impl Error {
@@ -73,6 +74,7 @@ impl Error {
                 store: None,
                 name: None,
                 source: None,
+                answered: false,
             }),
         }
     }
@@ -103,6 +105,19 @@ impl Error {
     pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.inner.source = Some(source.into());
         self
+    }
+
+    /// It is what the store answered, or a part of it: who waits goes on, at the first request too.
+    #[must_use]
+    pub fn answered(mut self) -> Self {
+        self.inner.answered = true;
+        self
+    }
+
+    /// Whether the store, or a part of it, did answer, so that it is there.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.inner.answered || self.inner.kind == ErrorKind::Unreplicated
     }
 
     /// What went wrong, coarsely.

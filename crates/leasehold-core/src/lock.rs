@@ -118,8 +118,8 @@ impl Lock {
     /// Takes the lock, waiting at most `wait` for it; `None` when that is over.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire). Once the store has answered, an outage is waited out; one that
-    /// lasts when the time is over is the error.
+    /// As [`try_acquire`](Self::try_acquire). Once the store has answered, or one of several servers that are too
+    /// few, an outage is waited out; one that lasts when the time is over is the error.
     ///
     /// # Cancel safety
     /// As [`try_acquire`](Self::try_acquire); the place in the queue is given up.

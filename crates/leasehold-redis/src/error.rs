@@ -42,8 +42,8 @@ pub(crate) fn connecting(error: RedisError) -> Error {
     if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
         return Error::new(
             ErrorKind::Unavailable,
-            "the server can't be reached; is it running, and are its address and the scheme right (rediss:// where it \
-             speaks TLS, redis:// where it doesn't)?",
+            "the server can't be reached; is it running, and are its address and the scheme right (rediss:// or \
+             redlocks:// where it speaks TLS, redis:// or redlock:// where it doesn't)?",
         )
         .because(text(&error));
     }

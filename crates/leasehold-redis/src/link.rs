@@ -234,6 +234,11 @@ impl Link {
     }
 
     fn failed(&self, connection: &Connection, error: RedisError) -> Failure {
+        if let Server::Node(seat) = &self.server
+            && error.is_timeout()
+        {
+            seat.unanswered();
+        }
         let broke = error.is_io_error() || error.is_connection_dropped();
         // A server that answered is fine, unless it is a master no more; else the next request gets a connection of
         // its own.
@@ -369,9 +374,7 @@ impl Failure {
             Self::Stale(_) => true,
         }
     }
-}
 
-impl Failure {
     pub(crate) fn error(&self) -> &Error {
         match self {
             Self::Unsent(error)

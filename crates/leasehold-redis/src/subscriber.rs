@@ -74,7 +74,7 @@ enum State {
     Connecting,
     On,
     /// The newest try failed; another is under way.
-    Failed(ErrorKind, String),
+    Failed(Arc<Error>),
 }
 
 /// Who is told what a subscription hears.
@@ -125,9 +125,18 @@ impl<R: Readers> Subscription<R> {
             .await
             .map(|state| state.clone());
         match settled {
-            Ok(State::Failed(kind, text)) => Err(Error::new(kind, text)),
+            Ok(State::Failed(error)) => Err(once_more(&error)),
             _ => Ok(()),
         }
+    }
+}
+
+/// The same error for one more who asks.
+fn once_more(error: &Error) -> Error {
+    let again = Error::new(error.kind(), error.message());
+    match std::error::Error::source(error) {
+        Some(cause) => again.because(cause.to_string()),
+        None => again,
     }
 }
 
@@ -139,15 +148,15 @@ async fn run<R: Readers>(shared: Arc<Shared<R>>, mut stopped: oneshot::Receiver<
             _ = &mut stopped => return,
             ended = shared.listen() => ended,
         };
+        tracing::debug!(error = %ended, "messages from the server are interrupted");
         let was_on = matches!(*shared.state.borrow(), State::On);
         let state = if was_on {
             pause = PAUSE_MIN;
             State::Connecting
         } else {
-            State::Failed(ended.kind(), ended.message().to_owned())
+            State::Failed(Arc::new(ended))
         };
         shared.state.send_replace(state);
-        tracing::debug!(error = %ended, "messages from the server are interrupted");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }

@@ -144,6 +144,53 @@ async fn frozen_minority_delays_nobody_for_long_and_a_frozen_majority_is_an_outa
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn node_that_left_one_try_unanswered_is_not_waited_for_by_the_next() {
+    let mut nodes = five();
+    let url = format!("{}?node-timeout=3s", nodes.url());
+    let (client, other) = (connect(&url).await, connect(&nodes.url()).await);
+    take(&client, "a", LONG).await.release().await.unwrap();
+    let guard = take(&other, "a", LONG).await;
+    nodes.node(1).freeze().unwrap();
+    // Who finds it busy waits for all, once.
+    let begun = clock::now();
+    assert_busy(&client, "a").await;
+    assert!(since(begun) >= ms(3000), "{:?}", since(begun));
+    // No census has been through yet.
+    let begun = clock::now();
+    for _ in 0..5 {
+        assert_busy(&client, "a").await;
+    }
+    assert!(since(begun) < ms(2500), "{:?}", since(begun));
+    guard.release().await.unwrap();
+    take(&client, "a", LONG).await.release().await.unwrap();
+    assert!(since(begun) < ms(2500), "{:?}", since(begun));
+    nodes.node(1).thaw().unwrap();
+    counting(&client, 5).await;
+    nothing_left(&nodes, [0, 2, 3, 4].into_iter()).await;
+}
+
+/// Its recovery is over, and entering it takes several rounds with all nodes.
+#[tokio::test(flavor = "multi_thread")]
+async fn census_waits_for_a_frozen_node_once() {
+    let mut nodes = five();
+    let client = connect(&nodes.url()).await;
+    take(&client, "a", ms(500)).await.release().await.unwrap();
+    client.close().await;
+    drop(client);
+    restart(&mut nodes, 4).await;
+    nodes.node(2).freeze().unwrap();
+    // The time that the census takes is counted off its uptime.
+    tokio::time::sleep(ms(7000)).await;
+    let begun = clock::now();
+    let client = connect(&format!("{}?node-timeout=3s", nodes.url())).await;
+    assert!(since(begun) >= ms(3000), "{:?}", since(begun));
+    assert!(since(begun) < ms(5500), "{:?}", since(begun));
+    let findings = client.check().await.unwrap();
+    assert!(findings[0].what.starts_with("4 of 5"), "{findings:?}");
+    nodes.node(2).thaw().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn holds_outlive_the_restart_of_all_nodes_that_keep_what_they_answered() {
     let mut nodes = durable(3);
     let client = connect(&nodes.url()).await;
@@ -165,7 +212,7 @@ async fn holds_outlive_the_restart_of_all_nodes_that_keep_what_they_answered() {
 async fn node_that_forgot_has_no_vote_until_the_longest_ttl_is_over() {
     let mut nodes = RedisNodes::start(RedisEdition::Redis7, 3).unwrap();
     let client = connect(&nodes.url()).await;
-    let ttl = ms(4000);
+    let ttl = ms(6000);
     let guard = take(&client, "a", ttl).await;
     let begun = clock::now();
     restart(&mut nodes, 0).await;

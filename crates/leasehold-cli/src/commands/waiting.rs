@@ -33,7 +33,8 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// Takes the lock; `None` when it is busy and the wait is over.
 ///
 /// The first try has to be answered within the time for a connection, also with a wait: a job must not
-/// wait for ever for a store that was never there. After that, an outage is waited out.
+/// wait for ever for a store that was never there. After that, an outage is waited out. A store of several servers is
+/// there when one of them answers.
 pub(super) async fn acquire(
     lock: &Lock,
     name: &str,
@@ -42,12 +43,14 @@ pub(super) async fn acquire(
     context: &Context,
 ) -> Result<Option<Guard>, Failure> {
     let begun = clock::now();
-    let try_once = async || lock.try_acquire().await;
     let waits = wait.is_some_and(|wait| wait != Wait::AtMost(Duration::ZERO));
+    let try_once = async || match lock.try_acquire().await {
+        // It did answer, so the wait says for how long to try.
+        Err(error) if waits && error.is_retryable() && error.is_answered() => Ok(None),
+        tried => tried,
+    };
     match context.first(store, "acquire", Some(name), try_once).await {
         Ok(None) => {}
-        // It did answer, so the wait says for how long to try.
-        Err(failure) if waits && failure.is_unreplicated() => {}
         first => return first,
     }
     let Some(wait) = wait else {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
 use leasehold_core::backend::{
     Backend, BackendInfo, Broken, Capabilities, Contender, Finding, Inspection, TokenGrade,
 };
@@ -81,19 +80,9 @@ impl Redlock {
     async fn sight(&self, name: &Name) -> Result<Sight> {
         let counted = self.panel.counted().await?;
         let keys = script::look_keys(name);
-        let sites = counted.iter().map(|node| self.panel.site(node));
-        let answers = join_all(sites.map(|site| site.look(&keys))).await;
-        let mut views = Vec::new();
-        let mut failure = None;
-        for answer in answers {
-            match answer {
-                Ok(view) => views.push(view),
-                Err(error) => failure = Some(error),
-            }
-        }
-        look::sight(self.panel.quorum(), &views).ok_or_else(|| {
-            failure.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "too few nodes answered"))
-        })
+        let views = self.panel.ask(counted, |site| site.look(&keys)).await?;
+        look::sight(self.panel.quorum(), &views)
+            .ok_or_else(|| Error::new(ErrorKind::Bug, "a majority shows no lock"))
     }
 
     async fn seen(&self, name: &Name) -> Result<Inspection> {
@@ -102,7 +91,8 @@ impl Redlock {
         inspection.holder = sight.holder.map(|(_, holder)| holder);
         inspection.last_token = sight.last_token;
         inspection.waiters = sight.waiters;
-        inspection.remarks = self.panel.newest().others(&self.panel.members);
+        let others = self.panel.newest().others(&self.panel.members);
+        inspection.remarks = others.lines().collect();
         Ok(inspection)
     }
 }
@@ -135,14 +125,15 @@ impl Backend for Redlock {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Inspection>> {
-        let mut names = BTreeSet::new();
-        for node in self.panel.counted().await?.iter() {
-            let link = &self.panel.site(node).grants;
-            // A lock is on a majority, so one node that is away hides none.
-            if let Err(error) = scan(link, Family::Redlock, prefix, &mut names).await {
-                tracing::debug!(%error, "a node's locks can't be listed");
-            }
-        }
+        // A lock is on a majority, so any majority shows them all.
+        let counted = self.panel.counted().await?;
+        let names = self.panel.ask(counted, |site| async move {
+            let mut names = BTreeSet::new();
+            scan(&site.grants, Family::Redlock, prefix, &mut names).await?;
+            Ok(names)
+        });
+        let names = names.await?;
+        let names: BTreeSet<Name> = names.into_iter().flatten().collect();
         let mut held = Vec::new();
         for name in names {
             match self.seen(&name).await {
@@ -165,16 +156,17 @@ impl Backend for Redlock {
         }
         let keys = script::break_keys(name);
         let counted = self.panel.counted().await?;
-        let sites = counted.iter().map(|node| self.panel.site(node));
-        let answers = join_all(sites.map(|site| site.take_away(&keys, &value))).await;
-        let gone = answers.iter().filter(|answer| answer.is_ok()).count();
-        if look::is_broken(self.panel.quorum(), gone) {
-            return Ok(Broken::Ended(holder));
+        let broken = self
+            .panel
+            .ask(counted, |site| site.take_away(&keys, &value));
+        match broken.await {
+            Ok(_) => Ok(Broken::Ended(holder)),
+            Err(error) if error.is_retryable() => Err(Error::new(
+                ErrorKind::Ambiguous,
+                format!("it may or may not be broken: {}", error.message()),
+            )),
+            Err(error) => Err(error),
         }
-        Err(Error::new(
-            ErrorKind::Ambiguous,
-            format!("{gone} node(s) answered; it may or may not be broken"),
-        ))
     }
 
     fn inherit(&self) -> Option<OwnedFd> {

@@ -7,10 +7,11 @@ use futures_util::future::join_all;
 use leasehold_core::{Error, ErrorKind, Result, clock};
 use tokio::sync::{mpsc, oneshot};
 
-use super::members::{self, Judgement, Refusal, Report, Standing};
-use super::nodes::{Node, Nodes};
+use super::members::{self, Judgement, Memory, Refusal, Report, Standing};
+use super::nodes::Node;
 use super::panel::Members;
 use super::site::Account;
+use super::telling::Telling;
 
 /// A node is entered once all have a record, and counts once a majority has it in theirs; another client may be at
 /// the same.
@@ -22,13 +23,17 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The least time between two.
 const REST: Duration = Duration::from_millis(50);
 
+/// What a node said of itself, or why it said nothing.
+type Statement = Result<Arc<Account>, Arc<Error>>;
+
 /// What a census found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Census {
-    /// What each node said of itself, or why it said nothing.
-    pub(super) accounts: Vec<Result<Arc<Account>, Arc<Error>>>,
+    pub(super) accounts: Vec<Statement>,
     /// Empty where the nodes can't be used.
     pub(super) standings: Vec<Standing>,
+    /// What each node has of the past, where they can't be judged.
+    pub(super) memories: Vec<Option<Memory>>,
     pub(super) refusal: Option<Refusal>,
 }
 
@@ -73,23 +78,19 @@ type Judge = fn(super::nodes::Quorum, &[String], &[Option<Report>]) -> Result<Ju
 /// One census: by `judge`, until nothing is left to be entered.
 pub(super) async fn take(members: &Members, judge: Judge) -> Census {
     let mut round = 0;
+    let mut before = Vec::new();
     loop {
         round += 1;
         let begun = clock::now();
-        let accounts = join_all(members.sites.iter().map(|site| site.account())).await;
+        let mut accounts = accounts(members, std::mem::take(&mut before)).await;
         let took = clock::now().since(begun).any;
-        let report = |account: &Result<Account>| {
+        let report = |account: &Statement| {
             let mut report = account.as_ref().ok()?.report.clone();
             report.uptime = report.uptime.saturating_sub(took);
             Some(report)
         };
         let reports: Vec<Option<Report>> = accounts.iter().map(report).collect();
-        let judged = judge(members.quorum, &members.names, &reports);
-        let accounts = accounts
-            .into_iter()
-            .map(|account| account.map(Arc::new).map_err(Arc::new))
-            .collect();
-        let judgement = match judged {
+        let judgement = match judge(members.quorum, &members.names, &reports) {
             Ok(judgement) => judgement,
             Err(Refusal::NoSoundMajority { answered })
                 if answered != members.quorum.all() && round < REFUSED_MAX =>
@@ -100,6 +101,7 @@ pub(super) async fn take(members: &Members, judge: Judge) -> Census {
                 return Census {
                     accounts,
                     standings: Vec::new(),
+                    memories: members::memories(members.quorum, &members.names, &reports),
                     refusal: Some(refusal),
                 };
             }
@@ -109,21 +111,43 @@ pub(super) async fn take(members: &Members, judge: Judge) -> Census {
             return Census {
                 accounts,
                 standings: judgement.standings,
+                memories: Vec::new(),
                 refusal: None,
             };
         }
         let recorded = judgement.recorded();
         let entered = recorded.iter().filter_map(|node| {
-            let report = reports.get(usize::from(node))?.as_ref()?;
-            let site = members.sites.get(usize::from(node))?;
-            Some(site.enter(&judgement.entry, report))
+            let at = usize::from(node);
+            let report = reports.get(at)?.as_ref()?;
+            let entered = members.sites.get(at)?.enter(&judgement.entry, report);
+            Some(async move { (at, entered.await) })
         });
-        for entered in join_all(entered).await {
+        for (at, entered) in join_all(entered).await {
             if let Err(error) = entered {
                 tracing::debug!(%error, "a node's record couldn't be written");
+                // One without the right is as one that refuses to be asked.
+                if !error.is_retryable() {
+                    accounts[at] = Err(Arc::new(error));
+                }
             }
         }
+        before = accounts;
     }
+}
+
+/// Asks every node; but those that could be done without in the round before aren't waited for once more.
+async fn accounts(members: &Members, before: Vec<Statement>) -> Vec<Statement> {
+    let mut before = before.into_iter();
+    let asked = members.sites.iter().map(|site| {
+        let before = before.next();
+        async move {
+            match before {
+                Some(Err(error)) => Err(error),
+                _ => site.account().await.map(Arc::new).map_err(Arc::new),
+            }
+        }
+    });
+    join_all(asked).await
 }
 
 impl Census {
@@ -159,22 +183,34 @@ impl Census {
 
     /// Why no majority counts.
     pub(super) fn no_majority(&self, members: &Members) -> Error {
-        if let Some(error) = self.unusable(members) {
+        let refused = || self.refused(members);
+        if let Some(error) = self.unusable(members).or_else(refused) {
             return error;
         }
-        if let Some(refused) = self.refused(members) {
-            return refused;
+        let error = Error::new(ErrorKind::Unavailable, self.shortage(members));
+        if self.accounts.iter().any(Result::is_ok) {
+            error.answered()
+        } else {
+            error
         }
+    }
+
+    fn shortage(&self, members: &Members) -> String {
         let need = members.quorum.majority();
-        let all = members.quorum.all().len();
-        let what = match &self.refusal {
-            Some(Refusal::NoSoundMajority { answered }) => {
-                return Error::new(
-                    ErrorKind::Unavailable,
-                    self.no_sound_majority(members, *answered),
-                );
+        let all = members.quorum.all();
+        let mut telling = self.others(members);
+        let sentence = match &self.refusal {
+            Some(Refusal::NoSoundMajority { answered }) if *answered == all => {
+                telling.advise(REJOIN);
+                "too many nodes have lost their memory to tell what was granted".to_owned()
+            }
+            Some(Refusal::NoSoundMajority { .. }) => {
+                telling.advise("bring back those that are away");
+                telling.advise(REJOIN);
+                "no majority of the nodes can tell what was granted, and those that could may be away".to_owned()
             }
             Some(Refusal::TooFew { answered }) => {
+                let all = all.len();
                 format!(
                     "{} of {all} nodes answer, and it takes {need}",
                     answered.len()
@@ -182,29 +218,14 @@ impl Census {
             }
             _ => {
                 let sound = self.standings.iter().filter(|one| **one == Standing::Sound);
+                let all = all.len();
                 format!(
                     "{} of {all} nodes count, and it takes {need}",
                     sound.count()
                 )
             }
         };
-        Error::new(
-            ErrorKind::Unavailable,
-            format!("{what}: {}", self.others(members).join("; ")),
-        )
-    }
-
-    fn no_sound_majority(&self, members: &Members, answered: Nodes) -> String {
-        if answered == members.quorum.all() {
-            return "too many nodes have lost their memory to tell what was granted; once nothing relies on a lock \
-                    from before, say so with `leasehold redlock rejoin`"
-                .to_owned();
-        }
-        format!(
-            "no majority of the nodes can tell what was granted, and those that could may be away: {}; bring them \
-             back, or, once nothing relies on a lock from before, say so with `leasehold redlock rejoin`",
-            self.others(members).join("; ")
-        )
+        telling.after(&sentence)
     }
 
     /// A node that refuses the user is not one that is away.
@@ -213,42 +234,56 @@ impl Census {
         let mut errors =
             accounts.filter_map(|(node, account)| Some((node, account.as_ref().err()?)));
         let (node, error) = errors.find(|(_, error)| !error.is_retryable())?;
-        let what = format!("{}: {}", members.name(node), told(error));
-        Some(Error::new(error.kind(), what))
+        Some(members.refusal(node, error))
     }
 
     /// The nodes that don't count, each with the reason.
-    pub(super) fn others(&self, members: &Members) -> Vec<String> {
-        let all = members.quorum.all();
-        let others = all.iter().filter_map(|node| {
-            let reason = self.reason(node)?;
-            Some(format!("{} {reason}", members.name(node)))
-        });
-        others.collect()
-    }
-
-    /// Why a node doesn't count.
-    pub(super) fn reason(&self, node: Node) -> Option<String> {
-        if let Some(Err(error)) = self.accounts.get(usize::from(node)) {
-            return Some(format!("can't be asked: {}", told(error)));
+    pub(super) fn others(&self, members: &Members) -> Telling {
+        let mut telling = Telling::default();
+        for node in members.quorum.all().iter() {
+            let name = members.name(node);
+            let at = usize::from(node);
+            if let Some(Err(error)) = self.accounts.get(at) {
+                telling.add_error(name, error);
+            } else if let Some(reason) = self.standings.get(at).and_then(reason) {
+                telling.add_alone(name, reason);
+            } else if let Some(Some(memory)) = self.memories.get(at)
+                && let Some(lack) = lack(*memory)
+            {
+                telling.add(name, lack);
+            }
         }
-        match self.standings.get(usize::from(node))? {
-            Standing::Sound => None,
-            Standing::Entering => Some("is being entered".to_owned()),
-            Standing::Recovering(rest) => Some(format!(
-                "is recovering: it lost its memory, and counts again in {} s",
-                rest.as_secs() + 1
-            )),
-            Standing::Forgot => Some("has lost its record while it ran".to_owned()),
-            Standing::Away => Some("is away".to_owned()),
-        }
+        telling
     }
 }
 
-/// An error with its cause, as a part of a sentence.
-pub(super) fn told(error: &Error) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{} ({cause})", error.message()),
-        None => error.message().to_owned(),
+/// What an operator may say where no majority can tell.
+const REJOIN: &str =
+    "once nothing relies on a lock from before, say so with `leasehold redlock rejoin`";
+
+/// Why a node doesn't count that was judged.
+pub(super) fn reason(standing: &Standing) -> Option<String> {
+    match standing {
+        Standing::Sound => None,
+        Standing::Entering => Some("is being entered".to_owned()),
+        Standing::Recovering(rest) => Some(format!(
+            "is recovering: it lost its memory, and counts again in {} s",
+            rest.as_secs() + 1
+        )),
+        Standing::Forgot => Some("has lost its record while it ran".to_owned()),
+        Standing::Promoted => {
+            Some("was a replica, and may lack what the node it stands for answered last".to_owned())
+        }
+        Standing::Away => Some("is away".to_owned()),
+    }
+}
+
+/// What the memory lacks of a node that can't be judged.
+pub(super) fn lack(memory: Memory) -> Option<&'static str> {
+    match memory {
+        Memory::Kept => None,
+        Memory::Restarted => Some("started again since, and may have forgotten the last of it"),
+        Memory::Bare => Some("came without a memory"),
+        Memory::Dropped => Some("lost the record while running"),
     }
 }

@@ -7,22 +7,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use leasehold_core::backend::{
-    Attempt as Tried, Busy, Contender, Grant, LossReason, Release, Renewal,
-};
+use leasehold_core::backend::{Attempt as Tried, Busy, Contender, Grant, Release, Renewal};
 use leasehold_core::{Claim, Error, ErrorKind, Holder, Name, Owner, Result, Token, clock};
 use tokio::sync::mpsc;
 
 use super::attempt::Attempt;
-use super::census::told;
 use super::departure::{self, Terms};
 use super::exchange::{Effect, Event, Outcome, Request};
-use super::hold::{Extended, Extension};
 use super::inbox::{Mail, Post, Registration};
 use super::nodes::{Node, Nodes};
 use super::panel::Panel;
+use super::renewal::{self, Held};
 use super::script::{self, Notice};
 use crate::link::Failure;
 use crate::renewer::millis;
@@ -246,29 +241,16 @@ impl RedlockContender {
 
     /// Too few nodes answered.
     fn no_majority(&self, answered: Nodes) -> Error {
-        let members = &self.panel.members;
-        let name = |node: Node| members.name(node).to_owned();
-        let errors = || {
-            let failures = self.failures.iter();
-            failures.map(|(node, failure)| (*node, failure.error()))
-        };
-        if let Some((node, error)) = errors().find(|(_, error)| !error.is_retryable()) {
-            return Error::new(error.kind(), format!("{}: {}", name(node), told(error)));
+        let failures = self.failures.iter();
+        let failures = failures.map(|(node, failure)| (*node, failure.error()));
+        self.panel.members.shortage(answered, failures)
+    }
+
+    fn held(&self) -> Held<'_> {
+        Held {
+            name: &self.name,
+            owner: self.owner,
         }
-        let why: Vec<String> = errors()
-            .map(|(node, error)| format!("{} {}", name(node), told(error)))
-            .collect();
-        let all = self.panel.quorum();
-        let mut what = format!(
-            "{} of {} nodes answered, and it takes {}",
-            answered.len(),
-            all.all().len(),
-            all.majority()
-        );
-        if !why.is_empty() {
-            what = format!("{what}: {}", why.join("; "));
-        }
-        Error::new(ErrorKind::Unavailable, what)
     }
 
     fn terms(&self, keep: Duration) -> Terms {
@@ -293,22 +275,6 @@ impl RedlockContender {
         }
         // The next attempt of this process comes after it on every connection.
         let _ = departure::begin(&self.panel, self.terms(Duration::ZERO)).await;
-    }
-
-    async fn was_broken(&self) -> bool {
-        let mut answers: FuturesUnordered<_> = self
-            .panel
-            .members
-            .sites
-            .iter()
-            .map(|site| site.renewer.was_broken(&self.name, self.owner))
-            .collect();
-        while let Some(broken) = answers.next().await {
-            if broken {
-                return true;
-            }
-        }
-        false
     }
 }
 
@@ -375,48 +341,11 @@ impl Contender for RedlockContender {
         self.changed = false;
         self.panel.raise(ttl).await?;
         self.ttl = self.ttl.max(ttl);
-        let quorum = self.panel.quorum();
-        let held = self.attempt.as_ref().map_or(quorum.all(), Attempt::held);
-        let now = clock::now();
-        let mut extension = Extension::new(quorum, held, ttl, now);
-        let ask = |node| {
-            let site = self.panel.site(node).clone();
-            let (name, owner) = (&self.name, self.owner);
-            async move {
-                let answer = match site.renewer.renew(name, owner, ttl).await {
-                    Ok(renewal) => renewal.into(),
-                    Err(error) => {
-                        tracing::debug!(node = site.seat.name(), %error, "a node's renewal is unanswered");
-                        site.seat.doubt();
-                        Extended::Unknown
-                    }
-                };
-                (node, answer)
-            }
-        };
-        let mut answers: FuturesUnordered<_> = held.iter().map(ask).collect();
-        let without = quorum.all().without(held);
-        let mut verdict = None;
-        for node in without.iter() {
-            verdict = verdict.or(extension.answered(node, Extended::Unknown));
-        }
-        while verdict.is_none() {
-            let Some((node, answer)) = answers.next().await else {
-                break;
-            };
-            verdict = extension.answered(node, answer);
-        }
-        drop(answers);
-        match verdict.flatten() {
-            Some(Renewal::Lost(_)) if self.was_broken().await => {
-                Ok(Renewal::Lost(LossReason::Broken))
-            }
-            Some(renewal) => Ok(renewal),
-            None => Err(Error::new(
-                ErrorKind::Unavailable,
-                "too few nodes answered the renewal",
-            )),
-        }
+        let on = self.attempt.as_ref();
+        let on = on.map_or(self.panel.quorum().all(), Attempt::held);
+        let renewal = renewal::renew(&self.panel, self.held(), on, ttl).await;
+        renewal
+            .ok_or_else(|| Error::new(ErrorKind::Unavailable, "too few nodes answered the renewal"))
     }
 
     async fn release(&mut self, keep: Duration) -> Result<Release> {
@@ -428,10 +357,15 @@ impl Contender for RedlockContender {
             self.panel.raise(keep).await?;
         }
         match departure::begin(&self.panel, self.terms(keep)).await {
-            Ok(Some(Release::Expired)) if self.was_broken().await => Ok(Release::Broken),
-            Ok(Some(found)) => Ok(found),
+            Ok(Err(refusal)) if self.granted => Err(refusal),
+            Ok(Ok(Some(Release::Expired)))
+                if renewal::was_broken(&self.panel, self.held()).await =>
+            {
+                Ok(Release::Broken)
+            }
+            Ok(Ok(Some(found))) => Ok(found),
             // Nothing was held that could be said to be freed; the rest of it goes on by itself.
-            Ok(None) | Err(_) if !self.granted => Ok(Release::Expired),
+            _ if !self.granted => Ok(Release::Expired),
             _ => Err(Error::new(
                 ErrorKind::Ambiguous,
                 "too few nodes answered the release; where it isn't released it ends by its TTL",

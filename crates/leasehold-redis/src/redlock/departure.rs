@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use leasehold_core::backend::Release;
-use leasehold_core::{Name, Owner, Result, background, clock};
+use leasehold_core::{Error, Name, Owner, Result, background, clock};
 use tokio::sync::{oneshot, watch};
 
 use super::hold::{Leaving, Left, Step};
@@ -35,9 +35,13 @@ struct Departure {
     terms: Arc<Terms>,
     leaving: Leaving,
     /// Who is to be told what it found, until they are.
-    asker: Option<oneshot::Sender<Option<Release>>>,
+    asker: Option<oneshot::Sender<Result<Option<Release>>>>,
+    /// What a node said that refuses it, which asking again doesn't change.
+    refusal: Option<Error>,
     /// What it found can't be said: whoever asked begins again.
     unclear: bool,
+    /// Nodes that nothing waits for which can do without.
+    away: Nodes,
     /// What is to be done after a pause, in the background.
     later: Vec<Step>,
 }
@@ -46,23 +50,34 @@ struct Departure {
 type Done = Option<(Node, Result<Left, Failure>)>;
 
 /// Begins it. What is answered is what it found, once that can be said, or `None` when it can't; then it is to be
-/// begun again. Where nobody wants to hear it, there may be no answer; but every node has been asked once by then.
-pub(super) fn begin(panel: &Arc<Panel>, terms: Terms) -> oneshot::Receiver<Option<Release>> {
+/// begun again. Where nobody wants to hear it, there may be no answer; but every node that isn't away has been asked once
+/// by then.
+///
+/// # Errors
+/// In the answer, where nodes refuse it so that nothing can be said.
+pub(super) fn begin(
+    panel: &Arc<Panel>,
+    terms: Terms,
+) -> oneshot::Receiver<Result<Option<Release>>> {
     let (decided, decision) = oneshot::channel();
     let mut steps = Vec::new();
-    let leaving = Leaving::begin(
-        panel.quorum(),
-        terms.loose,
-        terms.ttl.max(terms.keep),
-        clock::now(),
-        &mut steps,
-    );
+    let now = clock::now();
+    let ttl = terms.ttl.max(terms.keep);
+    let mut leaving = Leaving::begin(panel.quorum(), terms.loose, ttl, now, &mut steps);
+    let away = panel.members.away();
+    steps.retain(|step| !matches!(step, Step::Leave { node, .. } if away.contains(*node)));
+    for node in away.iter() {
+        // Nothing was sent: what was found out before stands for its first answer.
+        leaving.failed(node, false, now, &mut steps);
+    }
     let departure = Departure {
         panel: panel.clone(),
         terms: Arc::new(terms),
         leaving,
         asker: Some(decided),
+        refusal: None,
         unclear: false,
+        away,
         later: Vec::new(),
     };
     let ticket = Ticket::of(&panel.leaving);
@@ -71,16 +86,25 @@ pub(super) fn begin(panel: &Arc<Panel>, terms: Terms) -> oneshot::Receiver<Optio
 }
 
 impl Departure {
-    /// Asks every node once, and again until it can be said what was found; the rest is left to the background.
+    /// Asks every node once, and again until it can be said what was found; the rest is left to the background, and
+    /// with it those that are away unless it takes their answer.
     async fn go(mut self, steps: Vec<Step>, ticket: Ticket) {
         let mut flight = FuturesUnordered::new();
         self.take_in(steps, &mut flight);
-        while let Some(done) = flight.next().await {
-            let steps = self.done(done);
-            self.take_in(steps, &mut flight);
-            if self.unclear {
-                return;
+        loop {
+            while let Some(done) = flight.next().await {
+                let steps = self.done(done);
+                self.take_in(steps, &mut flight);
+                if self.unclear {
+                    return;
+                }
             }
+            if !self.is_awaited() || self.away.is_empty() {
+                break;
+            }
+            self.away = Nodes::NONE;
+            let steps = std::mem::take(&mut self.later);
+            self.take_in(steps, &mut flight);
         }
         drop(ticket);
         self.asker = None;
@@ -120,19 +144,29 @@ impl Departure {
             self.unclear = found.is_none() && !self.terms.unheard;
             if let Some(asker) = self.asker.take() {
                 // Who gave up waiting needs no answer.
-                let _ = asker.send(found);
+                let _ = asker.send(match (found, self.refusal.take()) {
+                    (None, Some(refusal)) => Err(refusal),
+                    (found, _) => Ok(found),
+                });
             }
         }
-        let waited_for = self.asker.is_some() && !self.terms.unheard;
+        let awaited = self.is_awaited();
         for step in steps {
             match step {
                 Step::Decide(_) => {}
-                Step::Leave { after, .. } if !after.is_zero() && !waited_for => {
+                Step::Leave { node, after, .. }
+                    if !after.is_zero() && (!awaited || self.away.contains(node)) =>
+                {
                     self.later.push(step);
                 }
                 step => flight.push(self.step(step)),
             }
         }
+    }
+
+    /// Somebody waits to hear what it found.
+    fn is_awaited(&self) -> bool {
+        self.asker.is_some() && !self.terms.unheard
     }
 
     fn done(&mut self, done: Done) -> Vec<Step> {
@@ -142,6 +176,10 @@ impl Departure {
             Some((node, Ok(left))) => self.leaving.answered(node, left, &mut steps),
             Some((node, Err(failure))) => {
                 self.panel.site(node).seat.doubt();
+                let error = failure.error();
+                if !error.is_retryable() {
+                    self.refusal = Some(self.panel.members.refusal(node, error));
+                }
                 let may_land = failure.may_land();
                 self.leaving
                     .failed(node, may_land, clock::now(), &mut steps);
@@ -194,7 +232,7 @@ async fn leave(panel: &Panel, terms: &Terms, node: Node, tombstone: bool) -> Res
     panel.site(node).leave(&keys, &args).await
 }
 
-/// Counts a release until it has asked every node once.
+/// Counts a release until it has asked every node once that isn't away.
 struct Ticket(watch::Sender<usize>);
 
 impl Ticket {

@@ -2,11 +2,12 @@
 
 use leasehold_core::backend::{Finding, Verdict};
 
-use super::census::{Census, told};
-use super::members::Standing;
+use super::census::{self, Census};
+use super::members::{Memory, Standing};
 use super::nodes::Node;
 use super::panel::Members;
 use super::site::Account;
+use super::telling::told;
 use crate::check::{self, finding};
 
 pub(super) fn of(census: &Census, members: &Members) -> Vec<Finding> {
@@ -68,24 +69,39 @@ fn of_account(census: &Census, node: Node, account: &Account) -> Vec<Finding> {
     ]
 }
 
+/// Whether it counts, or else why not; where that can't be judged, what it remembers.
 fn standing(census: &Census, node: Node) -> Finding {
-    let standing = census.standings.get(usize::from(node)).copied();
-    let reason = census.reason(node);
-    match (standing, reason) {
-        (Some(Standing::Sound), _) => finding(Verdict::Good, "it counts".to_owned(), ""),
-        (Some(Standing::Forgot), Some(reason)) => finding(
-            Verdict::Bad,
-            reason,
-            "start it again and it recovers by itself; or, once nothing relies on a lock from before, say so with \
-             `leasehold redlock rejoin`",
-        ),
+    let at = usize::from(node);
+    let Some(standing) = census.standings.get(at) else {
+        return remembering(census.memories.get(at).copied().flatten());
+    };
+    match (standing, census::reason(standing)) {
+        (Standing::Forgot | Standing::Promoted, Some(reason)) => {
+            finding(Verdict::Bad, reason, AGAIN)
+        }
         (_, Some(reason)) => finding(Verdict::Warning, reason, ""),
-        (_, None) => finding(
-            Verdict::Bad,
-            "it doesn't count".to_owned(),
-            "too few answer to tell whether it may; what they lack is said above and below",
-        ),
+        (_, None) => finding(Verdict::Good, "it counts".to_owned(), ""),
     }
+}
+
+/// What to do about a node that can't say since when it has forgotten.
+const AGAIN: &str = "start it again and it recovers by itself; or, once nothing relies on a lock from before, say so \
+                     with `leasehold redlock rejoin`";
+
+fn remembering(memory: Option<Memory>) -> Finding {
+    let Some(lack) = memory.and_then(census::lack) else {
+        return finding(
+            Verdict::Good,
+            "it remembers what it granted, and counts once a majority does".to_owned(),
+            "",
+        );
+    };
+    let advice = if memory == Some(Memory::Dropped) {
+        AGAIN
+    } else {
+        "beside a majority that remembers it counts again after the longest TTL"
+    };
+    finding(Verdict::Warning, lack.to_owned(), advice)
 }
 
 fn replicas(account: &Account) -> Finding {

@@ -51,11 +51,6 @@ pub(crate) fn sight(quorum: Quorum, views: &[View]) -> Option<Sight> {
     })
 }
 
-/// Whether breaking it has ended the hold: `gone` nodes are known not to have it any more.
-pub(crate) fn is_broken(quorum: Quorum, gone: usize) -> bool {
-    quorum.all().len() - gone.min(quorum.all().len()) < quorum.majority()
-}
-
 /// The holder as the nodes show it on which it holds. Those that didn't take its token show none.
 fn holder(quorum: Quorum, nodes: &[&View]) -> Holder {
     let newest = nodes.iter().max_by_key(|view| view.holder.token);
@@ -107,14 +102,5 @@ mod tests {
         let seen = sight(quorum, &views).unwrap();
         assert_eq!((seen.holder, seen.last_token), (None, Token::new(3)));
         assert_eq!(sight(quorum, &views[..1]), None);
-    }
-
-    #[test]
-    fn a_hold_is_broken_once_it_has_no_majority() {
-        let quorum = Quorum::of(5).unwrap();
-        assert_eq!(
-            [2, 3, 5].map(|gone| is_broken(quorum, gone)),
-            [false, true, true]
-        );
     }
 }

@@ -47,6 +47,7 @@ mod model;
 mod nodes;
 mod panel;
 mod queue;
+mod renewal;
 mod round;
 #[cfg(test)]
 mod schedules;
@@ -57,6 +58,7 @@ mod seat;
 #[cfg(test)]
 mod simulation;
 mod site;
+mod telling;
 
 pub(crate) use backend::Redlock;
 pub(crate) use config::Config;

@@ -1,5 +1,6 @@
 //! All nodes of a store, and which of them count.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use super::members::Standing;
 use super::nodes::{Node, Nodes, Quorum};
 use super::seat::Seat;
 use super::site::Site;
+use super::telling::{self, Telling};
 use crate::backend::Descriptions;
 use crate::keys::FAMILY;
 use crate::mailbox::lock;
@@ -28,7 +30,7 @@ pub(super) struct Panel {
     pub(super) channel: Arc<str>,
     pub(super) waiters: Waiters,
     pub(super) described: Descriptions,
-    /// Releases that have not asked every node once.
+    /// Releases that have not asked every node once that isn't away.
     pub(super) leaving: watch::Sender<usize>,
     censuses: mpsc::UnboundedSender<oneshot::Sender<()>>,
 }
@@ -96,18 +98,16 @@ impl Panel {
         }
     }
 
-    /// The nodes that may be asked for a lock.
+    /// The nodes that are to be asked for a lock.
     ///
     /// # Errors
-    /// Where they are no majority.
+    /// Where those that may be asked are no majority.
     pub(super) async fn counted(&self) -> Result<Nodes> {
-        let counted = self.members.counted();
-        if self.quorum().has(counted) {
+        if let Some(counted) = self.members.prompt() {
             return Ok(counted);
         }
         self.census().await;
-        let counted = self.members.counted();
-        if self.quorum().has(counted) {
+        if let Some(counted) = self.members.prompt() {
             return Ok(counted);
         }
         Err(self.newest().no_majority(&self.members))
@@ -124,10 +124,10 @@ impl Panel {
         if millis(ttl) <= self.members.longest.load(Ordering::Acquire) {
             return Ok(());
         }
-        let counted = self.counted().await?;
-        let sites = counted.iter().map(|node| self.site(node));
-        let answers = join_all(sites.map(|site| site.raise(ttl))).await;
-        let know = answers.iter().filter(|answer| matches!(answer, Ok(true)));
+        let raised = self
+            .ask(self.counted().await?, |site| site.raise(ttl))
+            .await?;
+        let know = raised.iter().filter(|know| **know);
         if know.count() >= self.quorum().majority() {
             let longest = &self.members.longest;
             longest.fetch_max(millis(ttl), Ordering::AcqRel);
@@ -139,7 +139,36 @@ impl Panel {
         ))
     }
 
-    /// Until every release that has begun has asked all nodes.
+    /// Asks these nodes; what they answered.
+    ///
+    /// # Errors
+    /// Where no majority answered.
+    pub(super) async fn ask<'a, T, F: Future<Output = Result<T>>>(
+        &'a self,
+        nodes: Nodes,
+        question: impl Fn(&'a Site) -> F,
+    ) -> Result<Vec<T>> {
+        let asked = nodes.iter().map(|node| question(self.site(node)));
+        let mut answers = Vec::new();
+        let mut failures = Vec::new();
+        let mut answered = Nodes::NONE;
+        for (node, answer) in nodes.iter().zip(join_all(asked).await) {
+            match answer {
+                Ok(answer) => {
+                    answered.insert(node);
+                    answers.push(answer);
+                }
+                Err(error) => failures.push((node, error)),
+            }
+        }
+        if self.quorum().has(answered) {
+            return Ok(answers);
+        }
+        let failures = failures.iter().map(|(node, error)| (*node, error));
+        Err(self.members.shortage(answered, failures))
+    }
+
+    /// Until every release that has begun has asked all nodes that aren't away.
     pub(super) async fn settled(&self) {
         let mut leaving = self.leaving.subscribe();
         // The sender is ours.
@@ -155,9 +184,27 @@ impl Panel {
 
 impl Members {
     pub(super) fn counted(&self) -> Nodes {
+        self.which(Seat::counts)
+    }
+
+    /// Those that count, without the ones that are silent where a majority is left; `None` where they are none.
+    fn prompt(&self) -> Option<Nodes> {
+        let counted = self.counted();
+        let prompt = counted.without(self.which(Seat::is_silent));
+        [prompt, counted]
+            .into_iter()
+            .find(|nodes| self.quorum.has(*nodes))
+    }
+
+    /// Those that were found silent by a census too: what is asked of them is for the background.
+    pub(super) fn away(&self) -> Nodes {
+        self.which(|seat| seat.is_silent() && !seat.counts())
+    }
+
+    fn which(&self, so: impl Fn(&Seat) -> bool) -> Nodes {
         let sites = (0..).zip(&self.sites);
-        let counted = sites.filter(|(_, site)| site.seat.counts());
-        counted.map(|(node, _)| node).collect()
+        let those = sites.filter(|(_, site)| so(&site.seat));
+        those.map(|(node, _)| node).collect()
     }
 
     pub(super) fn name(&self, node: Node) -> &str {
@@ -166,12 +213,48 @@ impl Members {
             .map_or("?", String::as_str)
     }
 
+    /// The error where too few answered, the others having failed so.
+    pub(super) fn shortage<'a>(
+        &self,
+        answered: Nodes,
+        failures: impl Iterator<Item = (Node, &'a Error)>,
+    ) -> Error {
+        let mut telling = Telling::default();
+        for (node, error) in failures {
+            if !error.is_retryable() {
+                return self.refusal(node, error);
+            }
+            telling.add_error(self.name(node), error);
+        }
+        let sentence = format!(
+            "{} of {} nodes answered, and it takes {}",
+            answered.len(),
+            self.quorum.all().len(),
+            self.quorum.majority()
+        );
+        let error = Error::new(ErrorKind::Unavailable, telling.after(&sentence));
+        if answered.is_empty() {
+            error
+        } else {
+            error.answered()
+        }
+    }
+
+    /// The error of one node where waiting doesn't help: it is as wrong for all.
+    pub(super) fn refusal(&self, node: Node, error: &Error) -> Error {
+        let what = format!("{}: {}", self.name(node), telling::told(error));
+        Error::new(error.kind(), what)
+    }
+
     /// From now on the nodes count that this census found sound.
     pub(super) fn take_in(&self, census: Census) {
         let mut longest = Vec::new();
         for (at, site) in self.sites.iter().enumerate() {
             let account = census.accounts.get(at);
             let report = account.and_then(|account| Some(&account.as_ref().ok()?.report));
+            if report.is_some() {
+                site.seat.heard();
+            }
             let sound = census.standings.get(at) == Some(&Standing::Sound);
             let report = report.filter(|_| sound);
             site.seat.judged(report.map(|report| report.run.as_str()));
@@ -184,7 +267,7 @@ impl Members {
         let mut newest = lock(&self.newest);
         for (at, standing) in census.standings.iter().enumerate() {
             if newest.standings.get(at) != Some(standing)
-                && let Standing::Recovering(_) | Standing::Forgot = standing
+                && let Standing::Recovering(_) | Standing::Forgot | Standing::Promoted = standing
             {
                 tracing::warn!(node = %self.sites[at].seat.name(), ?standing, "a node lost its memory and doesn't count");
             }

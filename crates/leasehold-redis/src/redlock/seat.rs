@@ -1,12 +1,13 @@
 //! One node as all connections to it see it: which run of the server they go to, and whether that run counts.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, cmd};
+use redis::{AsyncConnectionConfig, Client, RedisError, cmd};
 use tokio::sync::Notify;
 
 use crate::check;
@@ -17,6 +18,8 @@ pub(crate) struct Seat {
     client: Arc<Client>,
     patience: Duration,
     runs: Mutex<Runs>,
+    /// It has left something unanswered for as long as it may take, and no census has heard it since.
+    silent: AtomicBool,
     /// Told when this node is to be judged anew.
     doubted: Arc<Notify>,
 }
@@ -52,6 +55,7 @@ impl Seat {
             client: Arc::new(client),
             patience,
             runs: Mutex::default(),
+            silent: AtomicBool::new(false),
             doubted,
         }
     }
@@ -77,9 +81,15 @@ impl Seat {
         let made = self
             .client
             .get_multiplexed_async_connection_with_config(config);
-        let mut connection = made.await.map_err(error::connecting)?;
+        let failed = |error: RedisError| {
+            if error.is_timeout() {
+                self.unanswered();
+            }
+            error::connecting(error)
+        };
+        let mut connection = made.await.map_err(failed)?;
         let info = cmd("INFO").arg("server").query_async(&mut connection).await;
-        let info = check::read_info(info.map_err(error::connecting)?)?;
+        let info = check::read_info(info.map_err(failed)?)?;
         let run = check::field(&info, "run_id");
         let mut runs = self.runs();
         let era = runs.era(run);
@@ -89,6 +99,21 @@ impl Seat {
             self.doubt();
         }
         Ok((connection, era))
+    }
+
+    /// It has left a request unanswered: until a census hears it nothing waits for it that can do without.
+    pub(crate) fn unanswered(&self) {
+        self.silent.store(true, Ordering::Release);
+        self.doubt();
+    }
+
+    /// A census has heard it.
+    pub(super) fn heard(&self) {
+        self.silent.store(false, Ordering::Release);
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Acquire)
     }
 
     /// Asks for all nodes to be judged anew.

@@ -83,10 +83,13 @@ impl Site {
         let fsync: Option<Vec<String>> = redis::from_redis_value(next()).ok();
         let always = fsync.is_some_and(|pair| pair.get(1).is_some_and(|value| value == "always"));
         let number = |name| check::field(&info, name).parse().unwrap_or(0);
+        // It goes on with the history of the master that it followed.
+        let promoted = check::field(&info, "master_replid2").contains(|digit| digit != '0');
         let report = Report {
             run: check::field(&info, "run_id").to_owned(),
             master: check::field(&info, "role") == "master",
             uptime: Duration::from_secs(number("uptime_in_seconds")),
+            promoted,
             durable: check::field(&info, "aof_enabled") == "1" && always,
             record: script::record(&fields),
         };

@@ -29,6 +29,8 @@ pub(crate) struct Report {
     pub(crate) master: bool,
     /// Since its start, by its own clock, less the time that asking all nodes took.
     pub(crate) uptime: Duration,
+    /// It was a replica, and may lack what its master answered last; since when it is none it doesn't say.
+    pub(crate) promoted: bool,
     /// It has on disk what it answers: `appendfsync always`.
     pub(crate) durable: bool,
     /// `None` where it has none: new, or without its memory.
@@ -62,6 +64,8 @@ pub(crate) enum Standing {
     /// Its record was deleted while it ran, so there is no telling when: it enters again after a restart, or when an
     /// operator says so.
     Forgot,
+    /// It was a replica until who knows when: enters again as one that forgot its record.
+    Promoted,
     /// It gave no report.
     Away,
 }
@@ -269,6 +273,9 @@ impl Assembly<'_> {
         if report.record.is_none() && known.any(|run| run == report.run) {
             return Standing::Forgot;
         }
+        if report.promoted {
+            return Standing::Promoted;
+        }
         let wait = recovery(longest);
         match wait.checked_sub(report.uptime) {
             None | Some(Duration::ZERO) => Standing::Entering,
@@ -326,7 +333,7 @@ impl Entry {
 impl Report {
     /// It has its memory, whatever happened.
     fn kept(&self) -> bool {
-        self.durable && self.record.as_ref().is_some_and(|record| record.durable)
+        self.durable && !self.promoted && self.record.as_ref().is_some_and(|record| record.durable)
     }
 }
 
@@ -337,7 +344,9 @@ impl Judgement {
         let nodes = (0..).zip(&self.standings);
         let recorded = nodes.filter(|(_, standing)| match standing {
             Standing::Sound | Standing::Entering => true,
-            Standing::Recovering(_) | Standing::Forgot | Standing::Away => false,
+            Standing::Recovering(_) | Standing::Forgot | Standing::Promoted | Standing::Away => {
+                false
+            }
         });
         recorded.map(|(node, _)| node).collect()
     }
@@ -351,5 +360,8 @@ fn recovery(longest: Duration) -> Duration {
     longest + margin + Duration::from_secs(1)
 }
 
+mod memory;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use memory::{Memory, memories};

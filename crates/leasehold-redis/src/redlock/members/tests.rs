@@ -16,6 +16,7 @@ impl Set {
             master: true,
             uptime: Duration::from_secs(1000),
             durable: false,
+            promoted: false,
             record: None,
         };
         Self {
@@ -279,4 +280,53 @@ fn what_is_no_set_of_independent_nodes_is_refused() {
     let others = set.names.clone();
     set.names[4] = "elsewhere:6379".into();
     assert_eq!(set.judge(), Err(Refusal::OtherSet(0, others)));
+}
+
+#[test]
+fn what_each_node_remembers_is_told_where_too_few_answer() {
+    let mut set = Set::in_use();
+    for node in 1..5 {
+        set.node(node).run = format!("another run {node}");
+    }
+    set.node(1).record = None;
+    set.node(3).durable = true;
+    set.node(3).record.as_mut().unwrap().durable = true;
+    set.reports[4] = None;
+    assert!(set.judge().is_err());
+    assert_eq!(
+        memories(quorum(), &set.names, &set.reports),
+        [
+            Some(Memory::Kept),
+            Some(Memory::Bare),
+            Some(Memory::Restarted),
+            Some(Memory::Kept),
+            None
+        ]
+    );
+    // Its run is known to another, and its own record isn't there.
+    set.node(0).record = None;
+    assert_eq!(
+        memories(quorum(), &set.names, &set.reports)[0],
+        Some(Memory::Dropped)
+    );
+    let new = Set::new();
+    let bare = vec![Some(Memory::Bare); 5];
+    assert_eq!(memories(quorum(), &new.names, &new.reports), bare);
+}
+
+/// It has run for long, and followed its node all the time but the last second.
+#[test]
+fn a_replica_that_took_the_place_of_its_node_has_no_vote_whatever_it_kept() {
+    for durable in [false, true] {
+        let mut set = Set::in_use();
+        let node = set.node(4);
+        node.run = "a replica's run".into();
+        node.promoted = true;
+        node.durable = durable;
+        node.record.as_mut().unwrap().durable = durable;
+        assert_eq!(set.standings()[4], Standing::Promoted);
+        // Once it is started again it is as any other that was.
+        set.node(4).promoted = false;
+        assert_eq!(set.standings()[4], Standing::Entering);
+    }
 }

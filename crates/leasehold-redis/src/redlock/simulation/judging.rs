@@ -238,7 +238,9 @@ impl World<'_> {
         let waits = standings.iter().filter_map(|standing| match standing {
             Standing::Sound => None,
             Standing::Recovering(rest) => Some(*rest),
-            Standing::Entering | Standing::Forgot | Standing::Away => Some(Duration::ZERO),
+            Standing::Entering | Standing::Forgot | Standing::Promoted | Standing::Away => {
+                Some(Duration::ZERO)
+            }
         });
         if let Some(rest) = waits.min() {
             self.judge_in(host, rest);

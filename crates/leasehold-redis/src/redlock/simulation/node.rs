@@ -97,6 +97,7 @@ impl Server {
             run: Self::run_id(node, self.run),
             master: true,
             uptime: Duration::from_secs(uptime),
+            promoted: false,
             durable: self.durable,
             record: script::record(&self.store.fields(script::record_key())),
         }

@@ -1,0 +1,48 @@
+//! What nodes have of the past that are too few to be judged: for whoever is to bring back the right ones.
+
+use super::super::nodes::{Node, Quorum};
+use super::{Assembly, Report};
+
+/// What a node has of the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// All of it.
+    Kept,
+    /// It has been started again since it last counted, and needn't have had on disk what it answered.
+    Restarted,
+    /// Nothing: it lost it, or it never counted.
+    Bare,
+    /// Its record was deleted while it ran.
+    Dropped,
+}
+
+/// What each node that gave a report has of the past, as far as the reports tell.
+pub(crate) fn memories(
+    quorum: Quorum,
+    names: &[String],
+    reports: &[Option<Report>],
+) -> Vec<Option<Memory>> {
+    let assembly = Assembly {
+        quorum,
+        names,
+        reports,
+    };
+    let nodes = (0..).zip(reports);
+    nodes
+        .map(|(node, report)| Some(assembly.memory(node, report.as_ref()?)))
+        .collect()
+}
+
+impl Assembly<'_> {
+    fn memory(&self, node: Node, report: &Report) -> Memory {
+        let mut known = self.known(node, self.answered()).peekable();
+        let counted = known.peek().is_some();
+        let runs_on = known.any(|run| run == report.run);
+        match &report.record {
+            None if runs_on => Memory::Dropped,
+            Some(_) if runs_on || report.kept() => Memory::Kept,
+            Some(_) if counted => Memory::Restarted,
+            None | Some(_) => Memory::Bare,
+        }
+    }
+}

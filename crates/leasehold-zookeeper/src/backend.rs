@@ -33,8 +33,8 @@ pub(crate) struct Shared {
     pub(crate) pool: Arc<Pool>,
     /// A session without nodes, to look and to break through.
     desk: Mutex<Option<Arc<Link>>>,
-    /// The shortest and the longest session.
-    bounds: OnceLock<(Duration, Duration)>,
+    /// The longest session that the ensemble grants.
+    longest: OnceLock<Duration>,
 }
 
 impl Shared {
@@ -51,7 +51,7 @@ impl Shared {
 
     /// The longest session that the ensemble grants.
     pub(crate) fn longest(&self) -> Duration {
-        self.bounds.get().map_or(Duration::MAX, |bounds| bounds.1)
+        self.longest.get().copied().unwrap_or(Duration::MAX)
     }
 
     pub(crate) fn too_long(&self, ttl: Duration) -> Error {
@@ -72,8 +72,7 @@ impl Shared {
         if let Some(link) = desk.as_ref().filter(|link| !link.is_over()) {
             return Ok(link.clone());
         }
-        let shortest = self.bounds.get().map_or(Duration::ZERO, |bounds| bounds.0);
-        let link = Arc::new(open(self.config.clone(), shortest).await?);
+        let link = Arc::new(open(self.config.clone(), Duration::MAX).await?);
         *desk = Some(link.clone());
         Ok(link)
     }
@@ -135,11 +134,11 @@ impl ZooKeeper {
             pool: Arc::new(Pool::new(Arc::new(Ensemble(config.clone())))),
             config: config.clone(),
             desk: Mutex::default(),
-            bounds: OnceLock::new(),
+            longest: OnceLock::new(),
         };
         let explain = |error: Error| error.during("connect").on(&config.shown);
         let (shortest, longest) = probe(&shared).await.map_err(explain)?;
-        let _ = shared.bounds.set((shortest, longest));
+        let _ = shared.longest.set(longest);
         Ok(Self {
             info: BackendInfo {
                 store: "zookeeper",
@@ -162,16 +161,12 @@ impl ZooKeeper {
 
 /// Finds out how long sessions can last, and whether chroot and server are what they are to be.
 async fn probe(shared: &Shared) -> Result<(Duration, Duration)> {
-    let desk = shared.desk().await?;
-    let shortest = desk.timeout();
     let root = shared.config.root();
     // A server before 3.6 doesn't know the first and ends the connection.
-    let [own, found] = desk
-        .call([Request::own(root), Request::exists(root, false)], TRY)
-        .await;
-    if let Err(failure @ (Failure::Refused(_) | Failure::SessionOver)) = own {
-        return Err(failure.into());
-    }
+    let [own, found] = shared
+        .ask([Request::own(root), Request::exists(root, false)])
+        .await?;
+    own?;
     match found {
         Ok(_) => {}
         Err(Failure::NoNode) => {
@@ -184,10 +179,10 @@ async fn probe(shared: &Shared) -> Result<(Duration, Duration)> {
         }
         Err(failure) => return Err(failure.into()),
     }
-    desk.renegotiate(Duration::MAX);
-    let [synced] = desk.call([Request::sync(root)], TRY).await;
-    synced?;
-    Ok((shortest, desk.timeout()))
+    let longest = shared.desk().await?.timeout();
+    // A session tells its bounds by what it is granted. It ends at once.
+    let shortest = open(shared.config.clone(), Duration::ZERO).await?.timeout();
+    Ok((shortest, longest))
 }
 
 #[async_trait]

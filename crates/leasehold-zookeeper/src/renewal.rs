@@ -68,7 +68,9 @@ impl ZooKeeperContender {
         // something, or asks for another time, wants to know from now on.
         let shared = !told && ttl == self.claim.ttl;
         let last = held.since;
-        let fresh = |pulse: &Pulse| pulse.renews(now, last, ttl, shared);
+        // Beats come as often as what they are worth wants.
+        let worth = ttl.min(usable(link.timeout()));
+        let fresh = |pulse: &Pulse| pulse.renews(now, last, worth, shared);
         let mut beat = seat.session.beat(fresh).await;
         if beat.is_err() && !seat.session.is_over() {
             // With a connection that broke ended the beat that was under way. The next connection knows more: also

@@ -14,6 +14,23 @@ static OWN: Mutex<Vec<ZooKeeper>> = Mutex::new(Vec::new());
 /// No case cuts the machine's power, and three members on one disk wait for one another.
 const FAST: &[&str] = &["forceSync=no"];
 
+/// A server that has just started compiles itself while it works, and takes a hundred times as long for each request.
+fn warm_up(url: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let client = leasehold::connect(url).await.expect("the server answers");
+        for _ in 0..100 {
+            let lock = client.lock("warm").expect("a name");
+            let guard = lock.acquire().await.expect("the server answers");
+            guard.release().await.expect("the server answers");
+        }
+        client.close().await;
+    });
+}
+
 struct OneEnsemble {
     members: usize,
     /// More parameters of the URL, each with its `&`.
@@ -34,7 +51,10 @@ impl TestStore for OneEnsemble {
             .lock()
             .expect("no case panics while it starts the ensemble");
         let ensemble = ensemble.get_or_insert_with(|| {
-            ZooKeeper::start_with(self.members, FAST, None).expect("ZooKeeper starts")
+            let ensemble =
+                ZooKeeper::start_with(self.members, FAST, None).expect("ZooKeeper starts");
+            warm_up(&ensemble.url());
+            ensemble
         });
         let number = CASE.fetch_add(1, Ordering::Relaxed);
         format!("{}?{}prefix=case{number}/", ensemble.url(), self.parameters)

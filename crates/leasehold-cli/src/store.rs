@@ -21,6 +21,7 @@ const TLS: &[&str] = &[
     "rediss+sentinel",
     "rediss+cluster",
     "redlocks",
+    "zookeepers",
 ];
 /// The URL parameter that names a file with the password.
 const PASSWORD_FILE: &str = "password-file";

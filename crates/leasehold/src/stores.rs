@@ -43,6 +43,11 @@ const STORES: &[Store] = &[
         schemes: &["sqlite"],
         connect: |url| Box::pin(leasehold_sqlite::connect(url)),
     },
+    #[cfg(feature = "zookeeper")]
+    Store {
+        schemes: &["zookeeper", "zookeepers"],
+        connect: |url| Box::pin(leasehold_zookeeper::connect(url)),
+    },
 ];
 
 /// Connects to the store at `url`, for example `sqlite:///var/lib/leasehold/locks.db`.

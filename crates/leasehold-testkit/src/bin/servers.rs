@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode};
 use leasehold_core::clock;
 use leasehold_testkit::servers::{
     Etcd, EtcdEdition, Redis, RedisCluster, RedisEdition, RedisNodes, RedisSentinel, Result,
+    ZooKeeper,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -28,6 +29,7 @@ enum Which {
     Cluster,
     Redlock,
     Etcd(EtcdEdition),
+    ZooKeeper,
 }
 
 /// The edition that a group of Redis is made of.
@@ -41,7 +43,8 @@ impl Which {
         let redis = RedisEdition::ALL.into_iter().map(Self::Redis);
         let etcd = EtcdEdition::ALL.into_iter().map(Self::Etcd);
         let groups = [Self::Sentinel, Self::Cluster, Self::Redlock];
-        redis.chain(groups).chain(etcd).collect()
+        let zookeeper = [Self::ZooKeeper];
+        redis.chain(groups).chain(etcd).chain(zookeeper).collect()
     }
 
     fn named(name: &str) -> Option<Self> {
@@ -57,6 +60,7 @@ impl Which {
             Self::Cluster => "cluster",
             Self::Redlock => "redlock",
             Self::Etcd(edition) => edition.name(),
+            Self::ZooKeeper => "zookeeper",
         }
     }
 
@@ -66,6 +70,7 @@ impl Which {
             Self::Redis(edition) => edition.command(),
             Self::Sentinel | Self::Cluster | Self::Redlock => GROUP.command(),
             Self::Etcd(edition) => edition.package().command(),
+            Self::ZooKeeper => ZooKeeper::java(),
         }
     }
 
@@ -91,6 +96,10 @@ impl Which {
             Self::Etcd(edition) => {
                 let etcd = Etcd::start_with(edition, 1, arguments)?;
                 (etcd.url(), Box::new(etcd))
+            }
+            Self::ZooKeeper => {
+                let zookeeper = ZooKeeper::start_with(1, arguments, None)?;
+                (zookeeper.url(), Box::new(zookeeper))
             }
         })
     }

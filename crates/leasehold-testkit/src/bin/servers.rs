@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 
 use leasehold_core::clock;
 use leasehold_testkit::servers::{
-    Etcd, EtcdEdition, Redis, RedisCluster, RedisEdition, RedisNodes, RedisSentinel, Result,
+    Consul, Etcd, EtcdEdition, Redis, RedisCluster, RedisEdition, RedisNodes, RedisSentinel, Result,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -28,6 +28,7 @@ enum Which {
     Cluster,
     Redlock,
     Etcd(EtcdEdition),
+    Consul,
 }
 
 /// The edition that a group of Redis is made of.
@@ -41,7 +42,7 @@ impl Which {
         let redis = RedisEdition::ALL.into_iter().map(Self::Redis);
         let etcd = EtcdEdition::ALL.into_iter().map(Self::Etcd);
         let groups = [Self::Sentinel, Self::Cluster, Self::Redlock];
-        redis.chain(groups).chain(etcd).collect()
+        redis.chain(groups).chain(etcd).chain([Self::Consul]).collect()
     }
 
     fn named(name: &str) -> Option<Self> {
@@ -57,6 +58,7 @@ impl Which {
             Self::Cluster => "cluster",
             Self::Redlock => "redlock",
             Self::Etcd(edition) => edition.name(),
+            Self::Consul => "consul",
         }
     }
 
@@ -66,6 +68,7 @@ impl Which {
             Self::Redis(edition) => edition.command(),
             Self::Sentinel | Self::Cluster | Self::Redlock => GROUP.command(),
             Self::Etcd(edition) => edition.package().command(),
+            Self::Consul => Consul::package().command(),
         }
     }
 
@@ -91,6 +94,11 @@ impl Which {
             Self::Etcd(edition) => {
                 let etcd = Etcd::start_with(edition, 1, arguments)?;
                 (etcd.url(), Box::new(etcd))
+            }
+            Self::Consul => {
+                // Its settings have no form on a command line that all of them fit.
+                let consul = Consul::start_with(1, &arguments.join(","), None)?;
+                (consul.url(), Box::new(consul))
             }
         })
     }

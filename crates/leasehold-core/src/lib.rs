@@ -29,6 +29,7 @@ mod name;
 pub mod plan;
 mod random;
 mod renewing;
+pub mod session;
 
 pub use backend::{LossReason, Release};
 pub use claim::{Claim, Owner, Token};

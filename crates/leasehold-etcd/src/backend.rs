@@ -13,11 +13,12 @@ use leasehold_core::{Claim, Name, Owner, Result, Token};
 use crate::check::{self, Version};
 use crate::config::Config;
 use crate::contender::EtcdContender;
+use crate::feed::Feed;
 use crate::keys::{self, FAMILY};
 use crate::link::{Common, Link};
 use crate::look;
-use crate::pool::Pool;
 use crate::resumed::Resumed;
+use crate::session::{Pool, Seat, whole};
 use crate::wire::{RangeRequest, StatusRequest};
 
 /// How long all members together may take to answer a try: the wait loop gives up a little later.
@@ -30,10 +31,18 @@ const TURNS: u32 = 3;
 pub(crate) struct Shared {
     /// Grants and releases: on the caller's runtime.
     pub(crate) grants: Link,
-    pub(crate) pool: Arc<Pool>,
+    /// Renewals, sessions and watches: on the keeper's runtime.
+    renewals: Arc<Link>,
+    pool: Arc<Pool>,
+    pub(crate) feed: Feed,
 }
 
 impl Shared {
+    /// A place for an attempt on `name` on a session whose lease lasts `ttl`.
+    pub(crate) fn seat(&self, name: &Name, ttl: Duration) -> Result<Seat> {
+        self.pool.seat(name, whole(ttl))
+    }
+
     /// How long one member may take.
     pub(crate) fn patience(&self) -> Duration {
         let members = u32::try_from(self.grants.members()).unwrap_or(TURNS);
@@ -69,9 +78,13 @@ impl Etcd {
     /// Connects, so that a wrong URL or password shows at once.
     pub(crate) async fn connect(config: Config) -> Result<Self> {
         let common = Arc::new(Common::default());
+        let renewals = Arc::new(Link::new(&config, common.clone()));
+        let pool = Arc::new(Pool::new(renewals.clone()));
         let shared = Shared {
-            grants: Link::new(&config, common.clone()),
-            pool: Pool::start(Arc::new(Link::new(&config, common)))?,
+            grants: Link::new(&config, common),
+            feed: Feed::start(renewals.clone(), Arc::downgrade(&pool))?,
+            renewals,
+            pool,
         };
         let explain = |error: leasehold_core::Error| error.during("connect").on(&config.shown);
         let status = shared
@@ -144,6 +157,7 @@ impl Backend for Etcd {
 
     async fn close(&self) {
         self.shared.pool.close().await;
+        self.shared.renewals.close();
         self.shared.grants.close();
     }
 }

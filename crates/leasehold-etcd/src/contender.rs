@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::backend::{Attempt, Busy, Contender, Grant, Release, Renewal};
 use leasehold_core::clock::{self, Moment};
+use leasehold_core::session::end;
 use leasehold_core::{Claim, Error, ErrorKind, Result, Token};
 
 use crate::attempt::{self, Outcome, Try};
@@ -18,7 +19,7 @@ use crate::feed::Registration;
 use crate::keys::{self, FIRST};
 use crate::note::{self, Note};
 use crate::owner::{LOCK_KEY, LOCK_REV};
-use crate::session::{Lease, Seat};
+use crate::session::{Lease, Made, Place, Seat, Session};
 use crate::wire::{KeyValue, TxnResponse};
 
 /// How often one try may begin anew because its session ended or others voided it.
@@ -63,7 +64,7 @@ impl EtcdContender {
         if self.seat.as_ref().is_none_or(|seat| seat.session.is_over()) {
             // Nothing of an old session is adopted.
             self.told = None;
-            self.seat = Some(self.shared.pool.seat(&self.claim.name, self.claim.ttl)?);
+            self.seat = Some(self.shared.seat(&self.claim.name, self.claim.ttl)?);
         }
         let Some(seat) = &self.seat else {
             return Ok(None);
@@ -74,7 +75,7 @@ impl EtcdContender {
             Err(error) => return Err(error),
         };
         seat.mailbox.clear();
-        let outcome = match seat.with(|place| place.made) {
+        let outcome = match seat.with(|place| place.made.as_ref().map(|made| made.at)) {
             Some(made) => self.look(seat, &lease, made).await?,
             None => self.send(seat, &lease).await?,
         };
@@ -120,7 +121,7 @@ impl EtcdContender {
                 .ok_or_else(|| unexpected("what was asked"))?,
             Err(Failure::LeaseGone) => Outcome::SessionOver,
             Err(failure) => {
-                seat.with(crate::place::Place::answered);
+                seat.with(Place::answered);
                 return Err(failure.into());
             }
         };
@@ -129,7 +130,7 @@ impl EtcdContender {
             if let Outcome::First(made) | Outcome::Behind(made, _) | Outcome::MadeUnclear(made) =
                 &outcome
             {
-                place.made = Some(*made);
+                place.made = Some(Made::from(*made));
             }
         });
         Ok(Some(outcome))
@@ -175,7 +176,7 @@ impl EtcdContender {
                 Ok(None)
             }
             Outcome::Voided(written) => {
-                self.session()?.written_at(written);
+                self.session()?.update(|lease| lease.written_at(written));
                 Ok(None)
             }
             Outcome::SessionOver => {
@@ -230,7 +231,7 @@ impl EtcdContender {
         if let Some(seat) = &self.seat
             && self.told.is_none()
         {
-            let feed = &self.shared.pool.feed;
+            let feed = &self.shared.feed;
             self.told = Some(feed.join(&self.claim.name, made, seat.mailbox.clone()));
         }
         busy(first, self.look_in())
@@ -253,11 +254,11 @@ impl EtcdContender {
             self.shared.patience(),
         )
         .await?;
-        seat.with(crate::place::Place::ended);
+        seat.with(Place::ended);
         Ok(ended)
     }
 
-    fn session(&self) -> Result<&crate::session::Session> {
+    fn session(&self) -> Result<&Session> {
         self.seat
             .as_ref()
             .map(|seat| &*seat.session)
@@ -304,7 +305,7 @@ impl Contender for EtcdContender {
                 let (link, patience) = (&self.shared.grants, self.shared.patience());
                 let kept =
                     ending::keep(link, &seat.session, &self.claim.name, keep, patience).await?;
-                seat.with(crate::place::Place::ended);
+                seat.with(Place::ended);
                 kept
             }
             Some(_) => self.give_back().await?,
@@ -330,12 +331,6 @@ impl Contender for EtcdContender {
         self.seat = None;
         Ok(release)
     }
-}
-
-/// When what lasts `ttl` from `since` ends (boot time).
-pub(crate) fn end(since: Moment, ttl: Duration) -> u64 {
-    let nanos = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
-    since.boot.saturating_add(nanos)
 }
 
 fn busy(first: &KeyValue, look_in: Duration) -> Attempt {

@@ -7,9 +7,7 @@ use leasehold_core::Name;
 use crate::error::{Failure, unexpected};
 use crate::keys;
 use crate::link::Link;
-use crate::place::Place;
-use crate::pool::seconds;
-use crate::session::{Lease, Session};
+use crate::session::{Lease, Place, Session, seconds};
 use crate::wire::{
     Compare, LeaseGrantRequest, LeaseRevokeRequest, Op, OpAnswer, TxnRequest, TxnResponse,
 };
@@ -27,15 +25,12 @@ pub(crate) async fn end(
     patience: Duration,
 ) -> Result<bool, Failure> {
     for _ in 0..ROUNDS {
-        let Some(lease) = session.lease() else {
+        let Some(lease) = session.live() else {
             // Its keys ended with it.
             return Ok(false);
         };
-        let next = match session.lock().places().get(name) {
-            Some(place) => next(name, place, &lease),
-            None => Next::Nothing,
-        };
-        let void = match next {
+        let next = session.place(name, |place| next(name, place, &lease));
+        let void = match next.unwrap_or(Next::Nothing) {
             Next::Nothing => return Ok(false),
             Next::Delete(delete) => return Ok(link.call(delete, patience).await?.succeeded),
             Next::Void(void) => void,
@@ -64,7 +59,7 @@ pub(crate) async fn keep(
     patience: Duration,
 ) -> Result<bool, Failure> {
     void(link, session, name, patience).await?;
-    let Some(lease) = session.lease() else {
+    let Some(lease) = session.live() else {
         return Ok(false);
     };
     let (made, _, key) = what(session, name, &lease);
@@ -113,7 +108,7 @@ pub(crate) async fn void(
     patience: Duration,
 ) -> Result<(), Failure> {
     for _ in 0..ROUNDS {
-        let Some(lease) = session.lease() else {
+        let Some(lease) = session.live() else {
             return Ok(());
         };
         if what(session, name, &lease).1 == 0 {
@@ -122,9 +117,7 @@ pub(crate) async fn void(
         match link.call(voiding(&lease, Vec::new()), patience).await {
             Ok(answer) => match taken(session, &answer)? {
                 Voided::Done { .. } => {
-                    if let Some(place) = session.lock().places().get_mut(name) {
-                        place.unanswered = 0;
-                    }
+                    session.place(name, |place| place.unanswered = 0);
                 }
                 Voided::Over => return Ok(()),
                 Voided::Again { .. } => {}
@@ -140,14 +133,15 @@ pub(crate) async fn void(
 
 /// What of a place may be in the store: when its key was made, tries without an answer, its key.
 fn what(session: &Session, name: &Name, lease: &Lease) -> (Option<i64>, u32, Vec<u8>) {
-    match session.lock().places().get(name) {
-        Some(place) => (place.made, place.unanswered, key(name, place, lease)),
-        None => (None, 0, Vec::new()),
-    }
+    let what = session.place(name, |place| {
+        let made = place.made.as_ref().map(|made| made.at);
+        (made, place.unanswered, key(name, place, lease))
+    });
+    what.unwrap_or_default()
 }
 
 fn key(name: &Name, place: &Place, lease: &Lease) -> Vec<u8> {
-    let key = place.key.clone();
+    let key = place.made.as_ref().and_then(|made| made.key.clone());
     key.unwrap_or_else(|| keys::place(name, lease.id))
 }
 
@@ -167,9 +161,9 @@ pub(crate) fn next(name: &Name, place: &Place, lease: &Lease) -> Next {
     if place.unanswered > 0 {
         return Next::Void(voiding(lease, vec![Op::delete(&key)]));
     }
-    match place.made {
+    match &place.made {
         Some(made) => Next::Delete(TxnRequest {
-            compare: vec![Compare::created(&key, made)],
+            compare: vec![Compare::created(&key, made.at)],
             success: vec![Op::delete(&key)],
             failure: Vec::new(),
         }),
@@ -221,7 +215,7 @@ pub(crate) fn voided(answer: &TxnResponse) -> Option<Voided> {
 fn taken(session: &Session, answer: &TxnResponse) -> Result<Voided, Failure> {
     let voided = voided(answer).ok_or_else(|| Failure::Refused(unexpected("the canary")))?;
     if let Voided::Done { written, .. } | Voided::Again { written } = voided {
-        session.written_at(written);
+        session.update(|lease| lease.written_at(written));
     }
     Ok(voided)
 }

@@ -4,18 +4,19 @@
 //! while after its last user: opening one costs two round trips. When the stream breaks, every session is told.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::stream;
+use leasehold_core::session::Mailbox;
 use leasehold_core::{Name, Result, background};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tonic::Streaming;
 
 use crate::keys::{self, FAMILY};
 use crate::link::Link;
-use crate::mailbox::Mailbox;
 use crate::queue::Queue;
+use crate::session::Pool;
 use crate::wire::{
     KeyValue, RangeResponse, WatchCancelRequest, WatchCreateRequest, WatchOrder, WatchRequest,
     WatchResponse,
@@ -36,8 +37,6 @@ const IDLE_WATCH: i64 = 1;
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
     orders: mpsc::UnboundedSender<Order>,
-    /// Counts how often the stream broke.
-    breaks: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -47,17 +46,12 @@ enum Order {
 }
 
 impl Feed {
-    /// Starts on the keeper's thread; ends with the last of its clones and registrations.
-    pub(crate) fn start(link: Arc<Link>) -> Result<Self> {
+    /// Starts on the keeper's thread; ends with the last of its clones and registrations. When the stream breaks, the
+    /// pool's sessions are disturbed.
+    pub(crate) fn start(link: Arc<Link>, pool: Weak<Pool>) -> Result<Self> {
         let (orders, received) = mpsc::unbounded_channel();
-        let breaks = watch::Sender::new(0);
-        background::spawn(run(link, received, breaks.clone()))?;
-        Ok(Self { orders, breaks })
-    }
-
-    /// Changes whenever the stream breaks.
-    pub(crate) fn breaks(&self) -> watch::Receiver<u64> {
-        self.breaks.subscribe()
+        background::spawn(run(link, received, pool))?;
+        Ok(Self { orders })
     }
 
     /// Has `mailbox` told of what becomes of the place made at this revision.
@@ -88,11 +82,7 @@ impl Drop for Registration {
     }
 }
 
-async fn run(
-    link: Arc<Link>,
-    mut orders: mpsc::UnboundedReceiver<Order>,
-    breaks: watch::Sender<u64>,
-) {
+async fn run(link: Arc<Link>, mut orders: mpsc::UnboundedReceiver<Order>, pool: Weak<Pool>) {
     let (read, mut reads) = mpsc::unbounded_channel();
     let mut desk = Desk::new(link.clone(), read);
     let mut pause = PAUSE;
@@ -114,7 +104,9 @@ async fn run(
                 }
                 desk.lose();
                 link.turn_away();
-                breaks.send_modify(|breaks| *breaks += 1);
+                if let Some(pool) = pool.upgrade() {
+                    pool.disturb();
+                }
             }
         }
         if orders.is_closed() && orders.is_empty() {

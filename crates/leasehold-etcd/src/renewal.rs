@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use leasehold_core::backend::{LossReason, Renewal};
+use leasehold_core::session::{Pulse, end};
 use leasehold_core::{Result, clock};
 
-use crate::contender::{EtcdContender, end};
+use crate::contender::EtcdContender;
 use crate::ending;
-use crate::place::Place;
-use crate::pool::seconds;
-use crate::session::Pulse;
+use crate::session::{Made, Place, whole};
 use crate::wire::RangeRequest;
 
 impl EtcdContender {
@@ -19,7 +18,7 @@ impl EtcdContender {
         let longer = self
             .seat
             .as_ref()
-            .is_some_and(|seat| seconds(ttl) > seat.session.asked);
+            .is_some_and(|seat| whole(ttl) > seat.session.asked());
         if longer && !self.move_to(ttl).await? {
             return Ok(self.loss());
         }
@@ -56,7 +55,7 @@ impl EtcdContender {
         };
         let (link, patience) = (&self.shared.grants, self.shared.patience());
         ending::void(link, &seat.session, &self.claim.name, patience).await?;
-        let longer = self.shared.pool.seat(&self.claim.name, ttl)?;
+        let longer = self.shared.seat(&self.claim.name, ttl)?;
         let lease = longer.session.ready().await?;
         // Without an answer the key may hang there, and the session must not end before a renewal has found it.
         longer.with(|place| place.send(end(clock::now(), ttl)));
@@ -64,8 +63,10 @@ impl EtcdContender {
         let is_there = link.call(rehang, patience).await?.succeeded;
         longer.with(|place| {
             place.answered();
-            place.made = is_there.then_some(held.made);
-            place.key = Some(held.key.clone());
+            place.made = is_there.then(|| Made {
+                at: held.made,
+                key: Some(held.key.clone()),
+            });
         });
         if is_there {
             seat.with(Place::ended);
@@ -114,7 +115,7 @@ impl EtcdContender {
             .kvs
             .first()
             .filter(|kv| kv.create_revision == held.made);
-        match (ours, seat.session.lease()) {
+        match (ours, seat.session.live()) {
             (Some(kv), Some(lease)) if kv.lease == lease.id => Ok(true),
             (Some(_), Some(lease)) => {
                 // An extension without an answer, or somebody who knows the owner, moved it.

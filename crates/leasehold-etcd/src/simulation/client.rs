@@ -192,7 +192,7 @@ impl World {
     /// Leaves the place to its session.
     pub(super) fn unseat(&mut self, client: usize) {
         self.leave_feed(client);
-        self.with_place(client, crate::place::Place::leave);
+        self.with_place(client, crate::session::Place::leave);
         let habits = &self.clients[client].habits;
         let (host, name) = (habits.host, habits.name);
         let now = self.moment(host).boot;

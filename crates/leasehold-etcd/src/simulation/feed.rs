@@ -8,9 +8,9 @@ use leasehold_testkit::sim::{Connection, MS};
 use super::host::{Ask, Call, KEEPER, Wake};
 use super::world::{Request, World};
 use crate::keys;
-use crate::mailbox::Mailbox;
 use crate::queue::Queue;
 use crate::wire::{Event, RangeResponse};
+use leasehold_core::session::Mailbox;
 
 /// How long a queue may take to be read.
 const PATIENCE: u64 = 3000 * MS;

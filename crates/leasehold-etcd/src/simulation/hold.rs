@@ -10,9 +10,9 @@ use leasehold_testkit::sim::{Due, MS, SECOND};
 use super::host::{Ask, Call, GRANTS, PATIENCE, Wake};
 use super::session::nanos;
 use super::world::World;
-use crate::contender::end;
-use crate::session::Pulse;
 use crate::wire::{RangeRequest, RangeResponse};
+use leasehold_core::session::Pulse;
+use leasehold_core::session::end;
 
 #[derive(Debug)]
 pub(super) struct Holding {

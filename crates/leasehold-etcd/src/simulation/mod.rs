@@ -1,7 +1,7 @@
 //! The queue and the leases on etcd under simulated clocks, networks, hosts and members.
 //!
 //! What decides is what ships: the tries and what their answers mean ([`crate::attempt`]), what ends a place
-//! ([`crate::ending`]), what a beat proves ([`crate::beat`]), the places ([`crate::place`]), the queue
+//! ([`crate::ending`]), what a beat proves ([`crate::beat`]), the places ([`leasehold_core::session::Place`]), the queue
 //! ([`crate::queue`]), and the core's plan of a hold. Their requests are carried out by a small etcd in memory: one
 //! history of revisions, and members that each have a clock, a term and a leader they know of, which may be an old one.
 //!

@@ -1,4 +1,4 @@
-//! Sessions: what [`crate::heart`] does around the leases, the beats and the places.
+//! Sessions: what [`leasehold_core::session`] does around the leases, the beats and the places.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::host::{Answer, Ask, Call, KEEPER, Wake};
 use super::world::World;
 use crate::beat::{Evidence, Verdict, Witness, verdict};
 use crate::keys;
-use crate::place::Place;
-use crate::session::{Lease, Pulse};
+use crate::session::{Lease, Place};
 use crate::wire::{
     LeaseGrantResponse, LeaseKeepAliveResponse, LeaseTimeToLiveResponse, Op, RangeRequest,
     RangeResponse, TxnRequest,
 };
+use leasehold_core::session::Pulse;
 
 /// How long a lease or its end may take to be answered.
 pub(super) const PATIENCE_MAX: u64 = 2 * SECOND;

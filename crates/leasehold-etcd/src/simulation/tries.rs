@@ -14,11 +14,12 @@ use super::host::{Answer, Ask, Call, GRANTS, PATIENCE, Wake};
 use super::session::{Phase as Session, nanos};
 use super::world::World;
 use crate::attempt::{self, Outcome, Try};
-use crate::contender::end;
 use crate::keys::{self, FIRST};
 use crate::note::Note;
-use crate::session::{Lease, Pulse};
+use crate::session::{Lease, Made};
 use crate::wire::TxnResponse;
+use leasehold_core::session::Pulse;
+use leasehold_core::session::end;
 
 /// How long a waiter goes at most without asking.
 const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -51,7 +52,10 @@ impl World {
             return self.phase_for(client, Phase::Starting, TRY_MAX);
         };
         let place = &self.hosts[host].sessions[seat].places[&name];
-        let (told, made) = (place.mailbox.clear(), place.made);
+        let (told, made) = (
+            place.mailbox.clear(),
+            place.made.as_ref().map(|made| made.at),
+        );
         if let Some(attempt) = &mut self.clients[client].attempt {
             attempt.lease = Some(lease.clone());
         }
@@ -75,7 +79,7 @@ impl World {
     pub(super) fn with_place<T>(
         &mut self,
         client: usize,
-        change: impl FnOnce(&mut crate::place::Place) -> T,
+        change: impl FnOnce(&mut crate::session::Place) -> T,
     ) -> Option<T> {
         let client = &self.clients[client];
         let seat = client.attempt.as_ref()?.seat?;
@@ -147,7 +151,7 @@ impl World {
         self.with_place(client, |place| {
             place.answered();
             if let Outcome::First(made) | Outcome::Behind(made, _) = &outcome {
-                place.made = Some(*made);
+                place.made = Some(Made::from(*made));
             }
         });
         self.take(client, outcome);
@@ -173,7 +177,12 @@ impl World {
         let client = &self.clients[client];
         let seat = client.attempt.as_ref()?.seat?;
         let session = &self.hosts[client.habits.host].sessions[seat];
-        session.places.get(&client.habits.name)?.made
+        session
+            .places
+            .get(&client.habits.name)?
+            .made
+            .as_ref()
+            .map(|made| made.at)
     }
 
     fn header(&mut self, client: usize, answer: &TxnResponse) {

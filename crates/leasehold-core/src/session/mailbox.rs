@@ -3,8 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+/// A flag with a waker: many may put, the contender alone looks.
 #[derive(Debug, Default)]
-pub(crate) struct Mailbox(Mutex<Mail>);
+pub struct Mailbox(Mutex<Mail>);
 
 #[derive(Debug, Default)]
 struct Mail {
@@ -13,7 +14,8 @@ struct Mail {
 }
 
 impl Mailbox {
-    pub(crate) fn put(&self) {
+    /// Something happened.
+    pub fn put(&self) {
         let mut mail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         mail.changed = true;
         if let Some(waker) = mail.waker.take() {
@@ -22,12 +24,13 @@ impl Mailbox {
     }
 
     /// A request goes out: what was told before it is answered by it. Whether anything was.
-    pub(crate) fn clear(&self) -> bool {
+    pub fn clear(&self) -> bool {
         let mut mail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut mail.changed)
     }
 
-    pub(crate) fn poll_changed(&self, context: &mut Context<'_>) -> Poll<()> {
+    /// Ready once something was put; its waker is told of the next.
+    pub fn poll_changed(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut mail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if mail.changed {
             return Poll::Ready(());

@@ -4,38 +4,39 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Name, Result, background, clock};
+use tokio::task::JoinSet;
 
-use crate::feed::Feed;
-use crate::heart;
-use crate::link::Link;
-use crate::session::{Seat, Session};
+use super::{Seat, Session, SessionStore, heart};
+use crate::error::Result;
+use crate::name::Name;
+use crate::{background, clock};
 
 /// How long a session stays without places, where it is the only one ready for its TTL.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 /// And where it isn't.
 const IDLE_SPARE: Duration = Duration::from_secs(5);
 
-pub(crate) struct Pool {
-    /// Renewals, sessions and watches: on the keeper's runtime.
-    link: Arc<Link>,
-    pub(crate) feed: Feed,
-    sessions: Mutex<Vec<Arc<Session>>>,
+/// The sessions of one client; their tasks end them when it is dropped.
+pub struct Pool<S: SessionStore> {
+    store: Arc<S>,
+    sessions: Mutex<Vec<Arc<Session<S>>>>,
 }
 
-impl Pool {
-    pub(crate) fn start(link: Arc<Link>) -> Result<Arc<Self>> {
-        let feed = Feed::start(link.clone())?;
-        Ok(Arc::new(Self {
-            link,
-            feed,
+impl<S: SessionStore> Pool<S> {
+    /// A pool without sessions. `store` is used on the keeper's thread, by [`close`](Self::close) on the caller's.
+    #[must_use]
+    pub fn new(store: Arc<S>) -> Self {
+        Self {
+            store,
             sessions: Mutex::default(),
-        }))
+        }
     }
 
-    /// A place for an attempt on `name` on a session of this TTL: one that is there, or a new one.
-    pub(crate) fn seat(self: &Arc<Self>, name: &Name, ttl: Duration) -> Result<Seat> {
-        let asked = seconds(ttl);
+    /// A place for an attempt on `name` on a session of the TTL `asked`: one that is there, or a new one.
+    ///
+    /// # Errors
+    /// When the keeper can't be started.
+    pub fn seat(self: &Arc<Self>, name: &Name, asked: Duration) -> Result<Seat<S>> {
         let mut sessions = self.lock();
         sessions.retain(|session| !session.is_over());
         let ready = sessions
@@ -45,25 +46,26 @@ impl Pool {
             return Ok(Seat::take(session.clone(), name.clone()));
         }
         let session = Arc::new(Session::new(asked));
-        let task = heart::run(
-            session.clone(),
-            self.link.clone(),
-            Arc::downgrade(self),
-            self.feed.breaks(),
-        );
-        background::spawn(task)?;
+        let (store, pool) = (self.store.clone(), Arc::downgrade(self));
+        background::spawn(heart::run(session.clone(), store, pool))?;
         sessions.push(session.clone());
         Ok(Seat::take(session, name.clone()))
     }
 
+    /// Every session is [disturbed](Session::disturb).
+    pub fn disturb(&self) {
+        for session in self.lock().iter() {
+            session.disturb();
+        }
+    }
+
     /// Whether a session without places is of no more use; then it is in the pool no longer.
-    pub(crate) fn may_end(&self, session: &Arc<Session>) -> bool {
+    pub(super) fn may_end(&self, session: &Arc<Session<S>>) -> bool {
         let mut sessions = self.lock();
-        let idle = |session: &Session| {
+        let idle = |session: &Session<S>| {
             let state = session.lock();
-            state
-                .is_empty()
-                .then(|| clock::now().boot.saturating_sub(state.idle_since))
+            let idle_for = clock::now().boot.saturating_sub(state.idle_since);
+            state.places.is_empty().then_some(idle_for)
         };
         let Some(idle_for) = idle(session).map(Duration::from_nanos) else {
             return false;
@@ -83,27 +85,29 @@ impl Pool {
     }
 
     /// Ends the sessions without places; the others end by their TTL.
-    pub(crate) async fn close(&self) {
+    ///
+    /// # Cancel safety
+    /// Safe: what isn't ended then ends by its TTL.
+    pub async fn close(&self) {
         let sessions = std::mem::take(&mut *self.lock());
-        let mut leases = Vec::new();
+        let mut ends = JoinSet::new();
         for session in sessions {
-            let empty = session.lock().is_empty();
-            if let Some(lease) = session.lease().filter(|_| empty) {
-                leases.push(lease.id);
+            let empty = session.lock().places.is_empty();
+            if let Some(live) = session.live().filter(|_| empty) {
+                let store = self.store.clone();
+                ends.spawn(async move { store.end(live).await });
             }
             session.end();
         }
-        let revokes = leases.into_iter().map(|id| heart::revoke(&self.link, id));
-        futures_util::future::join_all(revokes).await;
-        self.link.close();
+        while ends.join_next().await.is_some() {}
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Session<S>>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Pool {
+impl<S: SessionStore> Drop for Pool<S> {
     /// Nobody has a place any more: the sessions' tasks end them.
     fn drop(&mut self) {
         for session in self.lock().iter() {
@@ -112,16 +116,10 @@ impl Drop for Pool {
     }
 }
 
-impl fmt::Debug for Pool {
+impl<S: SessionStore> fmt::Debug for Pool<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
             .field("sessions", &self.lock().len())
             .finish_non_exhaustive()
     }
-}
-
-/// Whole seconds, rounded up: what a lease can last.
-pub(crate) fn seconds(ttl: Duration) -> i64 {
-    let up = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
-    i64::try_from(up).unwrap_or(i64::MAX).max(1)
 }

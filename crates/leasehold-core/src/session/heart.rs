@@ -1,0 +1,115 @@
+//! A session's task: begins it, keeps it alive, ends what its time is over.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{Place, Pool, Session, SessionStore, nanos};
+use crate::clock;
+use crate::error::ErrorKind;
+use crate::name::Name;
+
+/// How long the task sleeps at most.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// Runs a session to its end.
+pub(super) async fn run<S: SessionStore>(
+    session: Arc<Session<S>>,
+    store: Arc<S>,
+    pool: Weak<Pool<S>>,
+) {
+    let (live, pulse) = match store.begin(&session).await {
+        Ok(begun) => begun,
+        Err(error) => return session.fail(&error),
+    };
+    if !session.begin(live.clone(), pulse) {
+        // Closed meanwhile.
+        return store.end(live).await;
+    }
+    let mut retry_at = 0;
+    while let Some(live) = session.live() {
+        give_up(&session, &store);
+        if pool.upgrade().is_none_or(|pool| pool.may_end(&session)) {
+            session.end();
+            return store.end(live).await;
+        }
+        let now = clock::now();
+        let due = due(&session);
+        if now.boot < due.beat.max(retry_at) {
+            let wake = due.beat.max(retry_at).min(due.end);
+            let pause = Duration::from_nanos(wake.saturating_sub(now.boot)).min(SLEEP_MAX);
+            tokio::select! {
+                () = session.called.notified() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+            continue;
+        }
+        session.lock().wanted = false;
+        retry_at = match store.beat(&session, &live).await {
+            Ok(Some(pulse)) => {
+                session.beaten(pulse);
+                0
+            }
+            Ok(None) => {
+                tracing::warn!(?live, "the session has ended");
+                return session.end();
+            }
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                tracing::warn!(%error, ?live, "the session is given up");
+                return session.end();
+            }
+            Err(error) => {
+                tracing::debug!(%error, ?live, "beat unanswered");
+                session.missed(&error);
+                clock::now().boot + nanos((session.asked / 24).min(Duration::from_secs(1)))
+            }
+        };
+    }
+}
+
+/// Begins to delete what the places made whose time is over.
+fn give_up<S: SessionStore>(session: &Arc<Session<S>>, store: &Arc<S>) {
+    let now = clock::now().boot;
+    let mut state = session.lock();
+    state.sweep();
+    let due: Vec<Name> = state
+        .places
+        .iter_mut()
+        .filter_map(|(name, place)| place.give_up(now).then(|| name.clone()))
+        .collect();
+    drop(state);
+    for name in due {
+        let (session, store) = (session.clone(), store.clone());
+        tokio::spawn(async move {
+            let given_up = store.give_up(&session, &name).await;
+            session.place(&name, |place| {
+                match given_up {
+                    Ok(()) => place.deleted(),
+                    Err(error) => {
+                        tracing::debug!(%error, %name, "a place is not given up yet");
+                        place.give_up_again(clock::now().boot + nanos(Duration::from_secs(1)));
+                    }
+                }
+                place.mailbox.put();
+            });
+            session.called.notify_one();
+        });
+    }
+}
+
+/// When there is something to do next (boot time).
+struct Due {
+    beat: u64,
+    end: u64,
+}
+
+fn due<S: SessionStore>(session: &Session<S>) -> Due {
+    let state = session.lock();
+    let ends = state.places.values().filter_map(Place::due);
+    Due {
+        end: ends.min().unwrap_or(u64::MAX),
+        beat: match &state.pulse {
+            Some(pulse) if !state.wanted => pulse.since.boot.saturating_add(nanos(pulse.ttl / 4)),
+            _ => 0,
+        },
+    }
+}

@@ -42,7 +42,11 @@ impl Which {
         let redis = RedisEdition::ALL.into_iter().map(Self::Redis);
         let etcd = EtcdEdition::ALL.into_iter().map(Self::Etcd);
         let groups = [Self::Sentinel, Self::Cluster, Self::Redlock];
-        redis.chain(groups).chain(etcd).chain([Self::Consul]).collect()
+        redis
+            .chain(groups)
+            .chain(etcd)
+            .chain([Self::Consul])
+            .collect()
     }
 
     fn named(name: &str) -> Option<Self> {

@@ -245,7 +245,10 @@ impl Consul {
     /// When the snapshot can't be restored.
     pub fn restore(&self, snapshot: &Path) -> Result<()> {
         let mut command = self.control(0)?;
-        let made = command.args(["snapshot", "restore"]).arg(snapshot).output()?;
+        let made = command
+            .args(["snapshot", "restore"])
+            .arg(snapshot)
+            .output()?;
         if made.status.success() {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::de::DeserializeOwned;
 
-use crate::error::{Failure, unexpected};
+use crate::error::{Failure, unauthorized, unexpected};
 use crate::keys::encoded;
 use crate::link::{Answer, Call, Link};
 use crate::wire::{Entry, MadeSession, NewSession, Op, SessionInfo, TxnAnswer};
@@ -54,8 +54,13 @@ impl Link {
         key: &str,
         patience: Duration,
     ) -> Result<Option<Entry>, Failure> {
-        let call = Call::get(format!("/v1/kv/{}?consistent", encoded(key)));
-        first(&self.ask(&call, patience).await?, "the key")
+        // Not by its path: servers refuse paths with characters that can't be printed.
+        let answer = self.look(&[Op::get(key)], patience).await?;
+        match answer.errors().first() {
+            None => Ok(answer.last().cloned()),
+            Some(error) if error.what.ends_with("\" doesn't exist") => Ok(None),
+            Some(error) => Err(Failure::Refused(unauthorized(&error.what))),
+        }
     }
 
     /// Reads a key once it was changed after `index`, or this time is over; and the index to go on from.
@@ -74,12 +79,15 @@ impl Link {
         Ok((first(&answer, "the key")?, answer.index))
     }
 
-    /// The keys that begin with `prefix`.
+    /// Keys, all those among them that begin with `prefix`.
     pub(crate) async fn keys(
         &self,
         prefix: &str,
         patience: Duration,
     ) -> Result<Vec<String>, Failure> {
+        // As far as it can surely stand in a path.
+        let other = |c: char| !c.is_ascii_graphic();
+        let prefix = &prefix[..prefix.find(other).unwrap_or(prefix.len())];
         let call = Call::get(format!("/v1/kv/{}?keys&consistent", encoded(prefix)));
         let answer = self.ask(&call, patience).await?;
         if !is_there(&answer) {

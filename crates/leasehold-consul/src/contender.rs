@@ -30,6 +30,9 @@ const DELAYED: Duration = Duration::from_secs(1);
 /// When a try that was given up is looked after first. It lands mostly at once if it does.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 
+/// An id that no session has.
+const NO_SESSION: &str = "";
+
 /// What `consul lock` gives its command.
 const LOCK_HELD: &str = "CONSUL_LOCK_HELD";
 
@@ -79,6 +82,15 @@ impl ConsulContender {
         let Some(seat) = &self.seat else {
             return Ok(None);
         };
+        if seat.session.live().is_none() && !seat.session.is_over() {
+            // A look takes no session, so it may as well go on while that begins.
+            if let Some(busy) = self.peek().await? {
+                return Ok(Some(busy));
+            }
+        }
+        let Some(seat) = &self.seat else {
+            return Ok(None);
+        };
         let id = match seat.session.ready().await {
             Ok(id) => id,
             Err(_) if seat.session.has_ended() => return Ok(None),
@@ -90,6 +102,19 @@ impl ConsulContender {
         match self.free.take().filter(|_| !look) {
             Some(free) => self.send(&id, free).await,
             None => self.look(&id).await,
+        }
+    }
+
+    /// Looks whether somebody holds the lock.
+    async fn peek(&mut self) -> Result<Option<Attempt>> {
+        let patience = self.shared.patience();
+        let entry = self.shared.link().entry(&self.key, patience).await?;
+        match attempt::looked(entry.as_ref(), NO_SESSION, self.claim.owner)? {
+            Looked::Free(free) => {
+                self.free = Some(free);
+                Ok(None)
+            }
+            _ => Ok(Some(self.busy(entry.as_ref(), self.look_in())?)),
         }
     }
 

@@ -55,7 +55,9 @@ pub(crate) async fn delete(
     index: u64,
     patience: Duration,
 ) -> Result<bool, Failure> {
-    done(&link.txn(&[Op::delete(key, index)], patience).await?)
+    // The comparison that a deletion makes itself takes a key that isn't there for deleted.
+    let ops = [Op::unchanged(key, index), Op::delete(key, index)];
+    done(&link.txn(&ops, patience).await?)
 }
 
 /// Has a hold last `ttl` more, by time alone: hangs it on a session of its own. Answers when its key was modified by

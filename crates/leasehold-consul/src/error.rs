@@ -64,6 +64,11 @@ pub(crate) fn failure(status: StatusCode, body: &[u8]) -> Failure {
             ErrorKind::Unavailable,
             "the cluster has no leader; are most of its servers up?",
         )),
+        // A server that has just started, or whose node was taken out of the catalog.
+        _ if text.contains("Missing node registration") => Failure::Refused(error(
+            ErrorKind::Unavailable,
+            "the agent's node isn't in the catalog yet, and a session needs that",
+        )),
         _ if text.contains("Invalid Session TTL") => Failure::Refused(error(
             ErrorKind::Invalid,
             "the TTL is out of the cluster's bounds (session_ttl_min)",
@@ -143,6 +148,7 @@ mod tests {
                 "rpc error making call: Invalid Session TTL '1', must be between [10s=24h0m0s]",
                 ErrorKind::Invalid,
             ),
+            (500, "Missing node registration", ErrorKind::Unavailable),
             (403, "ACL not found", ErrorKind::Unauthorized),
             (429, "", ErrorKind::Unavailable),
             (301, "", ErrorKind::Unsupported),

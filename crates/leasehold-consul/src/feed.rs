@@ -26,6 +26,8 @@ const TURN: Duration = Duration::from_millis(100);
 const TURN_MAX: Duration = Duration::from_secs(2);
 /// The pause after a broken connection.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long a look may take.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How many locks are watched at once: each takes a connection, and an agent takes 200 of one host unless it is set
 /// otherwise. Those who wait for others look from time to time.
 const WATCHES: usize = 64;
@@ -156,7 +158,18 @@ async fn watch(link: Arc<Link>, shared: Arc<Shared>, name: Name, row: u64, over:
         let mut turn = TURN;
         let mut wait = WAIT;
         loop {
-            match link.changed_entry(&key, index, wait).await {
+            let asked = match link.changed_entry(&key, index, wait).await {
+                Ok(answer) => Ok(answer),
+                Err(failure) => {
+                    tracing::debug!(?failure, %name, "a blocking query broke");
+                    index = 0;
+                    tokio::time::sleep(PAUSE).await;
+                    // Some names can't stand in a path, where blocking queries have them.
+                    let entry = link.entry(&key, PATIENCE).await;
+                    entry.map(|entry| (entry, 0))
+                }
+            };
+            match asked {
                 Ok((entry, next)) => {
                     let free = match &entry {
                         None => Some(Free::Absent),
@@ -175,11 +188,7 @@ async fn watch(link: Arc<Link>, shared: Arc<Shared>, name: Name, row: u64, over:
                     }
                     tell(&shared, &name, row, free);
                 }
-                Err(failure) => {
-                    tracing::debug!(?failure, %name, "a blocking query broke");
-                    index = 0;
-                    tokio::time::sleep(PAUSE + jitter()).await;
-                }
+                Err(failure) => tracing::debug!(?failure, %name, "no answer to a waiter"),
             }
         }
     };

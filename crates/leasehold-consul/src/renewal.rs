@@ -6,8 +6,9 @@ use leasehold_core::backend::{LossReason, Renewal};
 use leasehold_core::session::{Pulse, end};
 use leasehold_core::{Result, clock};
 
-use crate::contender::ConsulContender;
+use crate::contender::{ConsulContender, Hold};
 use crate::ending;
+use crate::error::Failure;
 use crate::note::Note;
 use crate::session::{Made, whole};
 
@@ -55,11 +56,9 @@ impl ConsulContender {
         };
         let longer = self.shared.seat(&self.claim.name, ttl)?;
         let to = longer.session.ready().await?;
-        let note = held.note.clone().with_token(held.token);
         // Without an answer the key may hang there, and it must not be given up before a renewal has found it.
         longer.with(|place| place.send(end(clock::now(), ttl)));
-        let (link, patience) = (self.shared.link(), self.shared.patience());
-        let moved = match ending::rehang(link, &self.key, &from, &to, &note, patience).await {
+        let moved = match self.hang(held, &from, &to).await {
             Err(failure) if failure.may_land() => return Err(failure.into()),
             answer => {
                 longer.with(|place| place.answered());
@@ -110,25 +109,44 @@ impl ConsulContender {
         let Some(id) = seat.session.live() else {
             return Ok(false);
         };
-        let (link, patience) = (self.shared.link(), self.shared.patience());
-        let Some(entry) = link.entry(&self.key, patience).await? else {
-            return Ok(false);
-        };
-        let index = match entry.session() {
-            None => return Ok(false),
-            Some(of) if of == &*id => Some(entry.modify_index),
-            Some(of) => match Note::of(&entry) {
-                // An extension without an answer, or somebody who knows the owner, moved it.
-                Some(note) if note.is_of(self.claim.owner) => {
-                    let note = note.with_token(held.token);
-                    ending::rehang(link, &self.key, of, &id, &note, patience).await?
-                }
-                _ => None,
-            },
-        };
+        let index = self.find(held, &id).await?;
         if let Some(index) = index {
             seat.with(|place| place.made = Some(Made { index }));
         }
         Ok(index.is_some())
+    }
+
+    /// Hangs the hold on the session `to`, mostly from the session `from`. Answers when its key was modified by that;
+    /// none where the hold isn't there.
+    async fn hang(&self, held: &Hold, from: &str, to: &str) -> Result<Option<u64>, Failure> {
+        let (link, patience) = (self.shared.link(), self.shared.patience());
+        let note = held.note.clone().with_token(held.token);
+        match ending::rehang(link, &self.key, from, to, &note, patience).await? {
+            Some(index) => Ok(Some(index)),
+            None => self.find(held, to).await,
+        }
+    }
+
+    /// When the hold's key was modified last, hung on the session `to` if it hung elsewhere: an extension without an
+    /// answer, or somebody who knows the owner, moved it.
+    async fn find(&self, held: &Hold, to: &str) -> Result<Option<u64>, Failure> {
+        let (link, patience) = (self.shared.link(), self.shared.patience());
+        let entry = link.entry(&self.key, patience).await?;
+        let Some((entry, of)) = entry
+            .as_ref()
+            .and_then(|entry| Some((entry, entry.session()?)))
+        else {
+            return Ok(None);
+        };
+        if of == to {
+            return Ok(Some(entry.modify_index));
+        }
+        match Note::of(entry) {
+            Some(note) if note.is_of(self.claim.owner) => {
+                let note = note.with_token(held.token);
+                ending::rehang(link, &self.key, of, to, &note, patience).await
+            }
+            _ => Ok(None),
+        }
     }
 }

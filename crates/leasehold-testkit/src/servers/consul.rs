@@ -59,6 +59,15 @@ impl Consul {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(members: usize, settings: &str, tls: Option<&TlsFiles>) -> Result<Self> {
+        Self::launch_all(members, settings, tls, None)
+    }
+
+    fn launch_all(
+        members: usize,
+        settings: &str,
+        tls: Option<&TlsFiles>,
+        token: Option<&str>,
+    ) -> Result<Self> {
         let member = |_| -> Result<Member> {
             Ok(Member {
                 http: Port::reserve()?,
@@ -71,7 +80,7 @@ impl Consul {
         let mut consul = Self {
             settings: settings.to_owned(),
             tls: tls.cloned(),
-            token: None,
+            token: token.map(str::to_owned),
             members: (0..members).map(member).collect::<Result<_>>()?,
         };
         for at in 0..members {
@@ -91,21 +100,7 @@ impl Consul {
         let settings = format!(
             r#""acl":{{"enabled":true,"default_policy":"deny","tokens":{{"master":"{token}","agent":"{token}"}}}}"#
         );
-        let mut consul = Self::start_with(1, &settings, None)?;
-        consul.token = Some(token.to_owned());
-        // The token is there a moment after the leader is.
-        let address = consul.address(0);
-        consul.members[0].server.wait_until(|| {
-            call(
-                address,
-                Some(token),
-                "GET",
-                "/v1/session/list?consistent",
-                "",
-            )
-            .is_ok_and(|reply| reply.contains(" 200 "))
-        })?;
-        Ok(consul)
+        Self::launch_all(1, &settings, None, Some(token))
     }
 
     /// Starts member `at` again after it was killed or stopped, with what it kept.
@@ -236,7 +231,20 @@ impl Consul {
     /// Waits until a member answers and knows a leader.
     fn wait(&mut self, at: usize) -> Result<()> {
         let address = self.address(at);
-        self.members[at].server.wait_until(|| has_leader(address))
+        let token = self.token.clone();
+        self.members[at]
+            .server
+            .wait_until(|| is_registered(address, token.as_deref(), at))
+    }
+
+    /// Takes away what a stopped server kept, for a new cluster in the place of the old one.
+    ///
+    /// # Errors
+    /// When its files can't be removed.
+    pub fn forget(&self, at: usize) -> Result<()> {
+        Ok(std::fs::remove_dir_all(
+            self.members[at].server.folder().join("data"),
+        )?)
     }
 
     /// Replaces what the cluster keeps by a snapshot.
@@ -256,12 +264,11 @@ impl Consul {
     }
 }
 
-fn has_leader(address: SocketAddr) -> bool {
-    let leader = call(address, None, "GET", "/v1/status/leader", "");
-    // Without one it is an empty text.
-    leader.is_ok_and(|reply| reply.contains(" 200 ") && reply.contains(":"))
-        && call(address, None, "GET", "/v1/status/leader", "")
-            .is_ok_and(|reply| reply.ends_with("\"") && !reply.ends_with("\"\""))
+/// Whether a member knows a leader, who has taken it into the catalog: without that it can make no session.
+fn is_registered(address: SocketAddr, token: Option<&str>, at: usize) -> bool {
+    let path = format!("/v1/catalog/node/member{at}");
+    let reply = call(address, token, "GET", &path, "");
+    reply.is_ok_and(|reply| reply.contains(" 200 ") && reply.contains("\"consul\""))
 }
 
 /// One request over a connection of its own; the whole reply.

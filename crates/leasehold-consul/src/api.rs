@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Failure, unauthorized, unexpected};
 use crate::keys::encoded;
 use crate::link::{Answer, Call, Link};
-use crate::wire::{Entry, MadeSession, NewSession, Op, SessionInfo, TxnAnswer};
+use crate::wire::{Entry, MadeSession, NewSession, Op, Service, SessionInfo, TxnAnswer};
 
 /// How many steps a transaction may have.
 pub(crate) const STEPS_MAX: usize = 64;
@@ -99,10 +99,16 @@ impl Link {
     /// Makes a session; its id.
     pub(crate) async fn create_session(
         &self,
-        session: &NewSession,
+        mut session: NewSession,
         patience: Duration,
     ) -> Result<String, Failure> {
-        let body = serde_json::to_vec(session).unwrap_or_default();
+        if self.datacenter.is_some() {
+            // The agent's own node is none of that datacenter's; a server stays longest.
+            let call = Call::get("/v1/catalog/service/consul".into());
+            let server: Option<Service> = first(&self.ask(&call, patience).await?, "the servers")?;
+            session.node = server.map(|server| server.node);
+        }
+        let body = serde_json::to_vec(&session).unwrap_or_default();
         let call = Call::put("/v1/session/create".into(), body);
         let made: MadeSession = read(&self.ask(&call, patience).await?, "the session")?;
         Ok(made.id)

@@ -53,9 +53,14 @@ impl Shared {
         }
     }
 
+    /// How many agents there are to turn to.
+    pub(crate) fn agents(&self) -> usize {
+        self.grants.agents()
+    }
+
     /// How long one agent may take.
     pub(crate) fn patience(&self) -> Duration {
-        let agents = u32::try_from(self.grants.agents()).unwrap_or(TURNS);
+        let agents = u32::try_from(self.agents()).unwrap_or(TURNS);
         PATIENCE / agents.clamp(1, TURNS)
     }
 

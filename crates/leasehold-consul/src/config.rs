@@ -14,12 +14,14 @@ use crate::tls;
 pub(crate) const LOCK_DELAY_MAX: Duration = Duration::from_secs(60);
 
 const LOCK_DELAY: &str = "lock-delay";
+const DATACENTER: &str = "datacenter";
 
 /// The parameters besides `prefix`, which every store has.
 const PARAMETERS: &[&str] = &[
     tls::CA_FILE,
     tls::CLIENT_CERT_FILE,
     tls::CLIENT_KEY_FILE,
+    DATACENTER,
     LOCK_DELAY,
     "prefix",
 ];
@@ -31,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) tls: ClientConfig,
     /// Stands for whom we are.
     pub(crate) token: Option<String>,
+    /// Where the locks are; none for where the agent is.
+    pub(crate) datacenter: Option<String>,
     /// How long a lock whose session ended by itself is kept from everybody.
     pub(crate) lock_delay: Duration,
     /// The URL without secrets.
@@ -51,7 +55,17 @@ impl Config {
             Some(text) => lock_delay(&text)?,
             None => Duration::ZERO,
         };
+        let datacenter = url.take(DATACENTER);
         url.finish(PARAMETERS)?;
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        if datacenter
+            .as_ref()
+            .is_some_and(|name| name.is_empty() || !name.bytes().all(fits))
+        {
+            return Err(invalid(
+                "a datacenter's name has letters, digits, '-' and '_'",
+            ));
+        }
         if !matches!(url.path(), "" | "/") {
             return Err(invalid(
                 "it has a path; ?prefix=… puts a prefix before every name",
@@ -83,6 +97,7 @@ impl Config {
             endpoints,
             tls,
             token,
+            datacenter,
             lock_delay,
             shown,
         })
@@ -157,6 +172,8 @@ mod tests {
         ] {
             assert_eq!(config(url).unwrap().endpoints, endpoints, "{url}");
         }
+        let elsewhere = config("consul://h?datacenter=dc-2").unwrap();
+        assert_eq!(elsewhere.datacenter.as_deref(), Some("dc-2"));
         let token = config("consul://:secret@h").unwrap();
         assert_eq!(token.token.as_deref(), Some("secret"));
         assert!(!format!("{token:?}").contains("secret"));
@@ -200,6 +217,8 @@ mod tests {
             "consul://:canary@h:x",
             "consul://h?ca-file=/etc/ssl/ca.pem",
             "consul://h?prefx=a",
+            "consul://h?datacenter=",
+            "consul://h?datacenter=a%26b",
             "consul://h?lockdelay=1s",
             "consuls://h?client-cert-file=/c.pem",
             "consuls://h?client-key-file=/k.pem",

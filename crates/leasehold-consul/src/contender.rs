@@ -10,16 +10,16 @@ use leasehold_core::backend::{Attempt, Busy, Contender, Grant, Release, Renewal}
 use leasehold_core::clock::{self, Moment};
 use leasehold_core::session::{Mailbox, end};
 use leasehold_core::{Claim, Error, ErrorKind, Result, Token};
+use tokio::task::JoinHandle;
 
 use crate::attempt::{self, Free, Looked, Tried};
 use crate::backend::Shared;
-use crate::ending;
 use crate::error::{Failure, unexpected};
 use crate::feed::Registration;
 use crate::keys;
 use crate::note::{self, Note};
 use crate::session::{Made, Place, Seat};
-use crate::wire::Entry;
+use crate::wire::{Entry, TxnAnswer};
 
 /// How often one try may begin anew because its session ended or others were faster.
 const ROUNDS: u32 = 64;
@@ -27,8 +27,6 @@ const ROUNDS: u32 = 64;
 const LOOK_MAX: Duration = Duration::from_secs(5);
 /// When to ask again for a lock that is kept from everybody.
 const DELAYED: Duration = Duration::from_secs(1);
-/// When a try that was given up is looked after first. It lands mostly at once if it does.
-const FIRST_LOOK: Duration = Duration::from_millis(20);
 
 /// An id that no session has.
 const NO_SESSION: &str = "";
@@ -43,12 +41,23 @@ pub(crate) struct ConsulContender {
     /// Only while it tries or holds: a waiter takes none.
     pub(crate) seat: Option<Seat>,
     mailbox: Arc<Mailbox>,
-    told: Option<Registration>,
+    pub(crate) told: Option<Registration>,
     pub(crate) held: Option<Hold>,
     /// How the lock is free, as far as is known; none where it must be looked at first.
     free: Option<Free>,
+    pub(crate) trying: Option<Trying>,
     /// A release was sent and not answered.
-    releasing: bool,
+    pub(crate) releasing: bool,
+}
+
+/// A try under way.
+pub(crate) struct Trying {
+    answer: JoinHandle<Result<TxnAnswer, Failure>>,
+    /// What it writes, and what it takes to be so.
+    note: Note,
+    free: Free,
+    /// The highest index that was known when it was sent.
+    seen: u64,
 }
 
 /// A grant as it was answered last.
@@ -69,6 +78,7 @@ impl ConsulContender {
             told: None,
             held: None,
             free: Some(Free::Absent),
+            trying: None,
             releasing: false,
         }
     }
@@ -123,22 +133,78 @@ impl ConsulContender {
         let Some(seat) = &self.seat else {
             return Ok(None);
         };
-        let note = Note::new(self.claim.owner, &self.claim.identity, clock::wall());
-        let text = note.text();
-        let seen = self.shared.seen();
         if !seat.with(|place| place.send(end(clock::now(), self.claim.ttl))) {
             self.seat = None;
             return Ok(None);
         }
-        let request = attempt::request(&self.key, free, id, &text);
-        let (link, patience) = (self.shared.link(), self.shared.patience());
-        let tried = match link.txn(&request, patience).await {
-            Ok(answer) => attempt::tried(&answer).ok_or_else(|| unexpected("what was asked"))?,
+        let note = Note::new(self.claim.owner, &self.claim.identity, clock::wall());
+        let seen = self.shared.seen();
+        let shared = self.shared.clone();
+        let (key, id, text) = (self.key.clone(), id.to_owned(), note.text());
+        // A task of its own, so that its answer is known also where nobody waits for it any more.
+        let answer = tokio::spawn(async move {
+            let request = attempt::request(&key, free, &id, &text);
+            shared.link().txn(&request, shared.patience()).await
+        });
+        self.trying = Some(Trying {
+            answer,
+            note,
+            free,
+            seen,
+        });
+        self.settle().await
+    }
+
+    /// Acts on the answer to a try, if one is under way.
+    async fn settle(&mut self) -> Result<Option<Attempt>> {
+        let Some((tried, trying)) = self.answer().await? else {
+            return Ok(None);
+        };
+        match tried {
+            Tried::Locked(index) if index <= trying.seen => {
+                self.went_back(index, trying.seen).await
+            }
+            Tried::Locked(index) => {
+                self.shared.saw(index);
+                self.grant(index, trying.note).await
+            }
+            Tried::Look => Ok(None),
+            Tried::Delayed => Ok(Some(self.busy(None, DELAYED)?)),
+            Tried::SessionOver => {
+                if let Some(seat) = &self.seat {
+                    seat.session.end();
+                }
+                self.free = Some(trying.free);
+                Ok(None)
+            }
+            Tried::Refused(error) => Err(error),
+        }
+    }
+
+    /// Waits for the answer to a try, if one is under way, and notes what of it is in the store.
+    pub(crate) async fn answer(&mut self) -> Result<Option<(Tried, Trying)>> {
+        let Some(trying) = &mut self.trying else {
+            return Ok(None);
+        };
+        let answer = (&mut trying.answer).await;
+        let (Some(trying), Some(seat)) = (self.trying.take(), &self.seat) else {
+            return Ok(None);
+        };
+        let tried = match answer {
+            Ok(Ok(answer)) => {
+                attempt::tried(&answer).ok_or_else(|| unexpected("what was asked"))?
+            }
             // It may land yet; the next round looks whether it has.
-            Err(failure) if failure.may_land() => return Err(failure.into()),
-            Err(failure) => {
+            Ok(Err(failure)) if failure.may_land() => return Err(failure.into()),
+            Ok(Err(failure)) => {
                 seat.with(Place::answered);
                 return Err(failure.into());
+            }
+            Err(_) => {
+                return Err(Error::new(
+                    ErrorKind::Ambiguous,
+                    "the runtime that asked has ended",
+                ));
             }
         };
         seat.with(|place| {
@@ -147,23 +213,7 @@ impl ConsulContender {
                 place.made = Some(Made { index });
             }
         });
-        match tried {
-            Tried::Locked(index) => {
-                if index <= seen {
-                    return self.went_back(index, seen).await;
-                }
-                self.shared.saw(index);
-                self.grant(index, note).await
-            }
-            Tried::Look => Ok(None),
-            Tried::Delayed => Ok(Some(self.busy(None, DELAYED)?)),
-            Tried::SessionOver => {
-                seat.session.end();
-                self.free = Some(free);
-                Ok(None)
-            }
-            Tried::Refused(error) => Err(error),
-        }
+        Ok(Some((tried, trying)))
     }
 
     /// Reads how the lock stands and acts on it.
@@ -279,72 +329,29 @@ impl ConsulContender {
     fn look_in(&self) -> Duration {
         (self.claim.ttl / 3).min(LOOK_MAX)
     }
-
-    /// Deletes the key; answers whether it was there.
-    async fn give_back(&mut self) -> Result<bool> {
-        let Some(seat) = &self.seat else {
-            return Ok(false);
-        };
-        let (link, patience) = (self.shared.link(), self.shared.patience());
-        let ended = ending::end(link, &seat.session, &self.claim.name, patience).await?;
-        seat.with(|place| place.made = None);
-        Ok(ended)
-    }
-
-    /// Keeps the hold for a while by time alone; answers whether it was there.
-    async fn keep(&mut self, keep: Duration) -> Result<bool, Failure> {
-        let (Some(seat), Some(held)) = (&self.seat, &self.held) else {
-            return Ok(false);
-        };
-        let Some(id) = seat.session.live() else {
-            return Ok(false);
-        };
-        let note = held.note.clone().with_token(held.token);
-        let (link, patience) = (self.shared.link(), self.shared.patience());
-        let keep = keep.max(self.shared.ttl_min);
-        let kept = ending::keep(link, &self.key, &id, &note, keep, patience).await?;
-        seat.with(|place| place.made = None);
-        Ok(kept.is_some())
-    }
-
-    /// What became of a hold that wasn't there to be released.
-    async fn gone(&self, again: bool) -> Result<Release> {
-        let (link, patience) = (self.shared.link(), self.shared.patience());
-        let entry = link.entry(&self.key, patience).await?;
-        let Some(entry) = entry else {
-            // What an unanswered release left may well be its work.
-            return Ok(if again {
-                Release::Freed
-            } else {
-                Release::Expired
-            });
-        };
-        let ours = Note::of(&entry).is_some_and(|note| note.is_of(self.claim.owner));
-        if entry.session().is_some() {
-            // Ours where an unanswered release keeps it.
-            return Ok(if ours {
-                Release::Freed
-            } else {
-                Release::Another
-            });
-        }
-        if ours {
-            // Its session ended and left the key.
-            ending::delete(link, &self.key, entry.modify_index, patience).await?;
-        }
-        Ok(Release::Expired)
-    }
 }
 
 #[async_trait]
 impl Contender for ConsulContender {
     async fn try_acquire(&mut self) -> Result<Attempt> {
+        if let Some(attempt) = self.settle().await? {
+            return Ok(attempt);
+        }
         if self.mailbox.clear() {
             self.free = self.told.as_ref().and_then(Registration::free);
         }
+        let mut agents = 1;
         for _ in 0..ROUNDS {
-            if let Some(attempt) = self.round().await? {
-                return Ok(attempt);
+            match self.round().await {
+                Ok(Some(attempt)) => return Ok(attempt),
+                Ok(None) => {}
+                // The next agent says what came of it.
+                Err(error)
+                    if error.kind() == ErrorKind::Ambiguous && agents < self.shared.agents() =>
+                {
+                    agents += 1;
+                }
+                Err(error) => return Err(error),
             }
         }
         Err(Error::new(
@@ -371,28 +378,7 @@ impl Contender for ConsulContender {
     }
 
     async fn release(&mut self, keep: Duration) -> Result<Release> {
-        let again = std::mem::replace(&mut self.releasing, true);
-        let freed = if keep.is_zero() {
-            self.give_back().await?
-        } else {
-            self.keep(keep).await?
-        };
-        let release = if freed {
-            Release::Freed
-        } else if self.held.is_some() || again {
-            self.gone(again).await?
-        } else {
-            Release::Expired
-        };
-        self.told = None;
-        if let Some(seat) = self.seat.take()
-            && seat.with(|place| !place.is_clean())
-        {
-            // The session looks after it from now on.
-            let soon = end(clock::now(), FIRST_LOOK);
-            seat.with(|place| place.give_up_again(soon));
-        }
-        Ok(release)
+        self.leave(keep).await
     }
 }
 

@@ -72,7 +72,7 @@ pub(crate) async fn keep(
 ) -> Result<Option<u64>, Failure> {
     // It isn't renewed, so its end is no failure that others would have to wait for.
     let new = new_session(ttl, Duration::ZERO);
-    let to = link.create_session(&new, patience).await?;
+    let to = link.create_session(new, patience).await?;
     let kept = rehang(link, key, from, &to, note, patience).await?;
     if kept.is_none() {
         // Left, it would end by itself.

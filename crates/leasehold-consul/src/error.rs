@@ -64,6 +64,10 @@ pub(crate) fn failure(status: StatusCode, body: &[u8]) -> Failure {
             ErrorKind::Unavailable,
             "the cluster has no leader; are most of its servers up?",
         )),
+        _ if text.contains("No path to datacenter") => Failure::Refused(error(
+            ErrorKind::Unavailable,
+            "the agent knows no way to that datacenter",
+        )),
         // A server that has just started, or whose node was taken out of the catalog.
         _ if text.contains("Missing node registration") => Failure::Refused(error(
             ErrorKind::Unavailable,
@@ -149,6 +153,7 @@ mod tests {
                 ErrorKind::Invalid,
             ),
             (500, "Missing node registration", ErrorKind::Unavailable),
+            (500, "No path to datacenter", ErrorKind::Unavailable),
             (403, "ACL not found", ErrorKind::Unauthorized),
             (429, "", ErrorKind::Unavailable),
             (301, "", ErrorKind::Unsupported),

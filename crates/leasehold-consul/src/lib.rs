@@ -13,6 +13,7 @@ mod ending;
 mod error;
 mod feed;
 mod keys;
+mod leaving;
 mod link;
 mod look;
 mod note;
@@ -30,7 +31,8 @@ use leasehold_core::url::StoreUrl;
 
 /// Connects to the cluster behind `url`: `consul://[:token@]h1[:8500][,h2…]`, or `consuls://…` for verified TLS (port
 /// 8501). Any agent will do; with several, leasehold turns to the next when one fails. `?lock-delay=15s` keeps the lock
-/// of a holder whose session ended by itself from everybody for a while. `?ca-file=`, `?client-cert-file=` and
+/// of a holder whose session ended by itself from everybody for a while, and `?datacenter=dc2` has the locks in another
+/// datacenter than the agent's. `?ca-file=`, `?client-cert-file=` and
 /// `?client-key-file=` name PEM files for TLS.
 ///
 /// # Errors

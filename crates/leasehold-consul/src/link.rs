@@ -70,6 +70,8 @@ pub(crate) struct Link {
     http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     endpoints: Vec<String>,
     token: Option<HeaderValue>,
+    /// Where the locks are; none for where the agent is.
+    pub(crate) datacenter: Option<String>,
     current: Mutex<Current>,
     permits: Semaphore,
 }
@@ -119,6 +121,7 @@ impl Link {
                 .build(connector),
             endpoints,
             token: token.transpose()?,
+            datacenter: config.datacenter.clone(),
             current: Mutex::default(),
             permits: Semaphore::new(AT_ONCE),
         })
@@ -187,9 +190,12 @@ impl Link {
     }
 
     async fn send(&self, call: &Call, endpoint: &str) -> Result<Answer, Failure> {
-        let mut request = Request::builder()
-            .method(call.method.clone())
-            .uri(format!("{endpoint}{}", call.path));
+        let mut uri = format!("{endpoint}{}", call.path);
+        if let Some(datacenter) = &self.datacenter {
+            let joint = if call.path.contains('?') { '&' } else { '?' };
+            uri = format!("{uri}{joint}dc={datacenter}");
+        }
+        let mut request = Request::builder().method(call.method.clone()).uri(uri);
         if let Some(token) = &self.token {
             request = request.header("X-Consul-Token", token);
         }

@@ -54,6 +54,7 @@ pub(crate) fn new_session(ttl: Duration, lock_delay: Duration) -> NewSession {
         ttl: format!("{}s", whole(ttl).as_secs()),
         lock_delay: format!("{}s", lock_delay.as_secs()),
         behavior: "release",
+        node: None,
         node_checks: [],
     }
 }
@@ -71,7 +72,7 @@ impl SessionStore for Renewals {
     async fn begin(&self, session: &Arc<Session>) -> Result<(Arc<str>, Pulse)> {
         let since = clock::now();
         let new = new_session(session.asked(), self.lock_delay);
-        let id: Arc<str> = self.link.create_session(&new, PATIENCE).await?.into();
+        let id: Arc<str> = self.link.create_session(new, PATIENCE).await?.into();
         tokio::spawn(vigil(
             Arc::downgrade(session),
             self.link.clone(),

@@ -179,6 +179,9 @@ pub(crate) struct NewSession {
     pub(crate) ttl: String,
     pub(crate) lock_delay: String,
     pub(crate) behavior: &'static str,
+    /// The node that it hangs on; none for the agent's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<String>,
     /// None: a check that fails would end the session before its TTL.
     pub(crate) node_checks: [&'static str; 0],
 }
@@ -188,6 +191,13 @@ pub(crate) struct NewSession {
 pub(crate) struct MadeSession {
     #[serde(rename = "ID")]
     pub(crate) id: String,
+}
+
+/// Who offers a service.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Service {
+    pub(crate) node: String,
 }
 
 /// A session as it is.

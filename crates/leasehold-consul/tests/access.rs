@@ -196,6 +196,27 @@ async fn certificates_are_checked_on_both_sides() {
     assert!(leasehold::connect(&plain).await.is_err());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_locks_of_another_datacenter_are_its_own() {
+    let here = single();
+    let there =
+        Consul::start_with(1, r#""datacenter":"dc2","session_ttl_min":"2s""#, None).unwrap();
+    here.join(&there).unwrap();
+    let client = connect(&format!("{}?datacenter=dc2", here.url())).await;
+    // Until they have found each other.
+    until(SLACK * 4, async || client.inspect("x").await.is_ok()).await;
+    let holder = take(&client, "x", ms(2000)).await;
+    tokio::time::sleep(ms(5000)).await;
+    assert!(holder.is_held());
+    let direct = connect(&there.url()).await;
+    assert_busy(&direct, "x").await;
+    take(&connect(&here.url()).await, "x", LONG).await;
+    assert_eq!(holder.release().await.unwrap(), Release::Freed);
+    let nowhere = format!("{}?datacenter=dc3", here.url());
+    let nowhere = leasehold::connect(&nowhere).await;
+    assert!(nowhere.is_err(), "{nowhere:?}");
+}
+
 /// A server that sends its clients elsewhere gets no lock's request sent there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redirection_is_refused() {

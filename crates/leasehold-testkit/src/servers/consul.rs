@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use tempfile::TempDir;
+
 use super::tls::TlsFiles;
 use super::{Failure, Package, Port, Result, Server};
 
@@ -35,8 +37,15 @@ struct Member {
     https: Port,
     rpc: Port,
     serf: Port,
+    /// Where servers of other datacenters reach it.
+    wan: Port,
+    data: TempDir,
     server: Server,
 }
+
+/// Where servers keep their data: in memory, as no test cuts the machine's power, and three that write to one disk wait
+/// for one another.
+const MEMORY: &str = "/dev/shm";
 
 impl Consul {
     /// Where it comes from.
@@ -74,6 +83,11 @@ impl Consul {
                 https: Port::reserve()?,
                 rpc: Port::reserve()?,
                 serf: Port::reserve()?,
+                wan: Port::reserve()?,
+                data: tempfile::Builder::new()
+                    .prefix("leasehold-consul-")
+                    .tempdir_in(MEMORY)
+                    .map_err(Failure::of(MEMORY))?,
                 server: Server::new()?,
             })
         };
@@ -160,6 +174,20 @@ impl Consul {
         }
     }
 
+    /// Makes the cluster known to another, of another datacenter.
+    ///
+    /// # Errors
+    /// When they don't reach each other.
+    pub fn join(&self, other: &Self) -> Result<()> {
+        let address = other.members[0].wan.address().to_string();
+        let mut command = self.control(0)?;
+        let made = command.args(["join", "-wan", &address]).output()?;
+        if made.status.success() {
+            return Ok(());
+        }
+        Err(Failure::new(String::from_utf8_lossy(&made.stderr)))
+    }
+
     /// How many members it has.
     #[must_use]
     pub fn members(&self) -> usize {
@@ -197,10 +225,11 @@ impl Consul {
             None => -1,
         };
         let mut config = format!(
-            r#"{{{SETTINGS},"node_name":"member{at}","server":true,"bootstrap_expect":{all},"bind_addr":"127.0.0.1","client_addr":"127.0.0.1","ports":{{"http":{},"https":{https},"dns":-1,"grpc":-1,"server":{},"serf_lan":{},"serf_wan":-1}},"retry_join":[{}],"retry_interval":"1s""#,
+            r#"{{{SETTINGS},"node_name":"member{at}","server":true,"bootstrap_expect":{all},"bind_addr":"127.0.0.1","client_addr":"127.0.0.1","ports":{{"http":{},"https":{https},"dns":-1,"grpc":-1,"server":{},"serf_lan":{},"serf_wan":{}}},"retry_join":[{}],"retry_interval":"1s""#,
             member.http.number(),
             member.rpc.number(),
             member.serf.number(),
+            member.wan.number(),
             join.join(",")
         );
         if let Some(tls) = &self.tls {
@@ -222,7 +251,7 @@ impl Consul {
         let mut command = PACKAGE.command()?;
         command
             .args(["agent", "-log-level", "warn", "-data-dir"])
-            .arg(folder.join("data"))
+            .arg(member.data.path())
             .arg("-config-file")
             .arg(file);
         self.members[at].server.launch(&command)
@@ -242,9 +271,9 @@ impl Consul {
     /// # Errors
     /// When its files can't be removed.
     pub fn forget(&self, at: usize) -> Result<()> {
-        Ok(std::fs::remove_dir_all(
-            self.members[at].server.folder().join("data"),
-        )?)
+        let data = self.members[at].data.path();
+        std::fs::remove_dir_all(data)?;
+        Ok(std::fs::create_dir(data)?)
     }
 
     /// Replaces what the cluster keeps by a snapshot.

@@ -47,6 +47,42 @@ pub(crate) struct Renewals {
     pub(crate) lock_delay: Duration,
 }
 
+/// The answers of one beat.
+#[derive(Clone, Copy, Debug)]
+struct Evidence {
+    /// Some server renewed the session.
+    renewed: bool,
+    /// A leader whom most of the servers follow says afterwards that it is there.
+    is_there: bool,
+    /// Both answers came through the same agent.
+    same_agent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The session lasts its TTL from the send of the renewal.
+    Renewed,
+    /// It has ended.
+    Gone,
+    /// These answers prove nothing.
+    Again,
+}
+
+fn verdict(evidence: Evidence) -> Verdict {
+    match evidence {
+        // That is believed whoever renewed it.
+        Evidence {
+            is_there: false, ..
+        } => Verdict::Gone,
+        Evidence {
+            renewed: true,
+            same_agent: true,
+            ..
+        } => Verdict::Renewed,
+        _ => Verdict::Again,
+    }
+}
+
 /// A session as it is asked for.
 pub(crate) fn new_session(ttl: Duration, lock_delay: Duration) -> NewSession {
     NewSession {
@@ -88,24 +124,27 @@ impl SessionStore for Renewals {
 
     async fn beat(&self, session: &Session, id: &Arc<str>) -> Result<Option<Pulse>> {
         // Several must fit into a TTL.
-        let patience = (session.asked() / 10).clamp(Duration::from_millis(200), PATIENCE);
+        let patience = (session.asked() / 6).clamp(Duration::from_millis(400), PATIENCE);
         let turn = self.link.turn();
         let since = clock::now();
         let renewed = self.link.renew_session(id, patience).await?;
-        if self.link.session(id, patience).await?.is_none() {
-            return Ok(None);
-        }
-        if !renewed || self.link.turn() != turn {
-            return Err(Error::new(
+        let evidence = Evidence {
+            renewed,
+            is_there: self.link.session(id, patience).await?.is_some(),
+            same_agent: self.link.turn() == turn,
+        };
+        match verdict(evidence) {
+            Verdict::Gone => Ok(None),
+            Verdict::Again => Err(Error::new(
                 ErrorKind::Unavailable,
                 "the cluster's leader changes; the renewal proves nothing",
-            ));
+            )),
+            Verdict::Renewed => Ok(Some(Pulse {
+                since,
+                ttl: session.asked(),
+                keys: Arc::new(self.locked(session, id, patience).await?),
+            })),
         }
-        Ok(Some(Pulse {
-            since,
-            ttl: session.asked(),
-            keys: Arc::new(self.locked(session, id, patience).await?),
-        }))
     }
 
     async fn give_up(&self, session: &Session, name: &Name) -> Result<()> {
@@ -200,6 +239,24 @@ mod tests {
         assert_eq!(follow(9, 7), 0);
         // Zero would be answered at once, again and again.
         assert_eq!(follow(0, 0), 1);
+    }
+
+    #[test]
+    fn a_renewal_counts_with_the_read_that_follows_and_only_that_ends_a_session() {
+        let of = |renewed, is_there, same_agent| {
+            verdict(Evidence {
+                renewed,
+                is_there,
+                same_agent,
+            })
+        };
+        assert_eq!(of(true, true, true), Verdict::Renewed);
+        // A server that lags behind doesn't know it.
+        assert_eq!(of(false, true, true), Verdict::Again);
+        assert_eq!(of(true, true, false), Verdict::Again);
+        for (renewed, same_agent) in [(true, true), (true, false), (false, true)] {
+            assert_eq!(of(renewed, false, same_agent), Verdict::Gone);
+        }
     }
 
     #[test]

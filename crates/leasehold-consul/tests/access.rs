@@ -210,7 +210,8 @@ async fn the_locks_of_another_datacenter_are_its_own() {
     assert!(holder.is_held());
     let direct = connect(&there.url()).await;
     assert_busy(&direct, "x").await;
-    take(&connect(&here.url()).await, "x", LONG).await;
+    let elsewhere = take(&connect(&here.url()).await, "x", LONG).await;
+    elsewhere.release().await.unwrap();
     assert_eq!(holder.release().await.unwrap(), Release::Freed);
     let nowhere = format!("{}?datacenter=dc3", here.url());
     let nowhere = leasehold::connect(&nowhere).await;

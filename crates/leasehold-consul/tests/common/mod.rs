@@ -24,7 +24,9 @@ pub(crate) fn single() -> Consul {
 }
 
 pub(crate) fn three() -> Consul {
-    Consul::start_with(3, SHORT_TTLS, None).unwrap()
+    // A dead leader is noticed within a TTL.
+    let settings = format!(r#"{SHORT_TTLS},"performance":{{"raft_multiplier":1}}"#);
+    Consul::start_with(3, &settings, None).unwrap()
 }
 
 pub(crate) async fn connect(url: &str) -> Client {

@@ -19,8 +19,11 @@ const PACKAGE: Package = Package {
     variable: "LEASEHOLD_TEST_CONSUL",
 };
 
-/// What all servers are set to: quick elections, and connections for a whole test suite from one host.
-const SETTINGS: &str = r#""performance":{"raft_multiplier":1},"limits":{"http_max_conns_per_client":4096},"disable_update_check":true"#;
+/// What all servers are set to: connections for a whole test suite from one host.
+const SETTINGS: &str = r#""limits":{"http_max_conns_per_client":4096},"disable_update_check":true"#;
+/// Has a server that leads alone begin at once, and the others of a dead leader notice that within a second or two; on a
+/// busy machine they also take a slow one for dead.
+const QUICK: &str = r#""performance":{"raft_multiplier":1}"#;
 
 /// A cluster of one's own.
 #[derive(Debug)]
@@ -240,9 +243,12 @@ impl Consul {
                 tls.key.display()
             );
         }
-        if !self.settings.is_empty() {
-            config += ",";
-            config += &self.settings;
+        let quick = if all == 1 { QUICK } else { "" };
+        for settings in [quick, &self.settings] {
+            if !settings.is_empty() {
+                config += ",";
+                config += settings;
+            }
         }
         config += "}";
         let folder = member.server.folder().to_path_buf();
@@ -336,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_cluster_goes_on_without_one_member_and_not_without_two() {
-        let mut consul = Consul::start(3).unwrap();
+        let mut consul = Consul::start_with(3, QUICK, None).unwrap();
         let write = |consul: &Consul, at| consul.call(at, "PUT", "/v1/kv/x", "1");
         let leader = consul.leader_seen_by(0).unwrap();
         consul.member(leader).kill().unwrap();

@@ -20,6 +20,8 @@ mod note;
 mod renewal;
 mod resumed;
 mod session;
+#[cfg(test)]
+mod simulation;
 mod tls;
 mod wire;
 

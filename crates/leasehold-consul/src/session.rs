@@ -49,17 +49,17 @@ pub(crate) struct Renewals {
 
 /// The answers of one beat.
 #[derive(Clone, Copy, Debug)]
-struct Evidence {
+pub(crate) struct Evidence {
     /// Some server renewed the session.
-    renewed: bool,
+    pub(crate) renewed: bool,
     /// A leader whom most of the servers follow says afterwards that it is there.
-    is_there: bool,
+    pub(crate) is_there: bool,
     /// Both answers came through the same agent.
-    same_agent: bool,
+    pub(crate) same_agent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+pub(crate) enum Verdict {
     /// The session lasts its TTL from the send of the renewal.
     Renewed,
     /// It has ended.
@@ -68,7 +68,7 @@ enum Verdict {
     Again,
 }
 
-fn verdict(evidence: Evidence) -> Verdict {
+pub(crate) fn verdict(evidence: Evidence) -> Verdict {
     match evidence {
         // That is believed whoever renewed it.
         Evidence {

@@ -18,6 +18,11 @@ struct Store {
 
 /// Every store; a new one adds its entry here and a feature in the manifest.
 const STORES: &[Store] = &[
+    #[cfg(feature = "consul")]
+    Store {
+        schemes: &["consul", "consuls"],
+        connect: |url| Box::pin(leasehold_consul::connect(url)),
+    },
     #[cfg(feature = "etcd")]
     Store {
         schemes: &["etcd", "etcds"],

@@ -81,7 +81,9 @@ struct State<S: SessionStore> {
     failures: u64,
     failure: Option<(ErrorKind, String)>,
     wanted: bool,
-    /// Since when it has no places (boot time).
+    /// No attempt begins on it any more.
+    retired: bool,
+    /// Since when it has no places, or is retired (boot time).
     idle_since: u64,
 }
 
@@ -137,6 +139,7 @@ impl<S: SessionStore> Session<S> {
                 failures: 0,
                 failure: None,
                 wanted: false,
+                retired: false,
                 idle_since: clock::now().boot,
             }),
             changed: watch::Sender::new(()),
@@ -166,7 +169,7 @@ impl<S: SessionStore> Session<S> {
                 .is_some_and(|pulse| pulse.is_young(clock::now())),
             Phase::Failed(..) | Phase::Over => false,
         };
-        fit && !state.places.contains_key(name)
+        fit && !state.retired && !state.places.contains_key(name)
     }
 
     /// Waits until it has begun.
@@ -257,6 +260,24 @@ impl<S: SessionStore> Session<S> {
         self.lock().places.get_mut(name).map(look)
     }
 
+    /// Looks at every place; what `look` makes of those that it makes something of.
+    pub fn each<T>(&self, look: impl Fn(&Name, &Place<S::Made>) -> Option<T>) -> Vec<T> {
+        let state = self.lock();
+        let places = state.places.iter();
+        places
+            .filter_map(|(name, place)| look(name, place))
+            .collect()
+    }
+
+    /// A try may land as long as the session is there, and the store can't tell that it doesn't: no new attempt begins
+    /// here, and the session ends once nobody holds by it.
+    pub fn retire(&self) {
+        let mut state = self.lock();
+        if !std::mem::replace(&mut state.retired, true) {
+            state.idle_since = clock::now().boot;
+        }
+    }
+
     /// The connection broke: every hold is uncertain until a beat says otherwise.
     pub fn disturb(&self) {
         self.tell_all();
@@ -333,6 +354,12 @@ impl<S: SessionStore> Session<S> {
 }
 
 impl<S: SessionStore> State<S> {
+    /// Whether nobody holds or waits by it.
+    fn is_idle(&self) -> bool {
+        let abandoned = self.retired && self.places.values().all(Place::is_abandoned);
+        self.places.is_empty() || abandoned
+    }
+
     /// Forgets the places that are over.
     fn sweep(&mut self) {
         let now = clock::now().boot;

@@ -109,6 +109,12 @@ impl<M> Place<M> {
         self.made.is_none() && self.unanswered == 0
     }
 
+    /// Whether its contender has let go of it and no answer has said that anything is in the store.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.left && self.made.is_none()
+    }
+
     /// Another attempt has what it would write, until `until` at least.
     pub fn block(&mut self, until: u64) {
         self.blocked = until;

@@ -62,22 +62,29 @@ impl<S: SessionStore> Pool<S> {
     /// Whether a session without places is of no more use; then it is in the pool no longer.
     pub(super) fn may_end(&self, session: &Arc<Session<S>>) -> bool {
         let mut sessions = self.lock();
-        let idle = |session: &Session<S>| {
-            let state = session.lock();
-            let idle_for = clock::now().boot.saturating_sub(state.idle_since);
-            state.places.is_empty().then_some(idle_for)
-        };
-        let Some(idle_for) = idle(session).map(Duration::from_nanos) else {
+        let state = session.lock();
+        let (idle, retired, since) = (state.is_idle(), state.retired, state.idle_since);
+        drop(state);
+        if !idle {
             return false;
+        }
+        let is_ready = |session: &Session<S>| {
+            let state = session.lock();
+            !state.retired && state.is_idle()
         };
         let spare = sessions.iter().any(|other| {
             other.asked == session.asked
                 && !Arc::ptr_eq(other, session)
                 && !other.is_over()
-                && idle(other).is_some()
+                && is_ready(other)
         });
-        let most = if spare { IDLE_SPARE } else { IDLE_MAX };
-        if idle_for < most {
+        let most = if spare || retired {
+            IDLE_SPARE
+        } else {
+            IDLE_MAX
+        };
+        let idle_for = clock::now().boot.saturating_sub(since);
+        if Duration::from_nanos(idle_for) < most {
             return false;
         }
         sessions.retain(|other| !Arc::ptr_eq(other, session));
@@ -92,8 +99,8 @@ impl<S: SessionStore> Pool<S> {
         let sessions = std::mem::take(&mut *self.lock());
         let mut ends = JoinSet::new();
         for session in sessions {
-            let empty = session.lock().places.is_empty();
-            if let Some(live) = session.live().filter(|_| empty) {
+            let idle = session.lock().is_idle();
+            if let Some(live) = session.live().filter(|_| idle) {
                 let store = self.store.clone();
                 ends.spawn(async move { store.end(live).await });
             }

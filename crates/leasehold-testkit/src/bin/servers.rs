@@ -10,8 +10,8 @@ use std::process::{Command, ExitCode};
 
 use leasehold_core::clock;
 use leasehold_testkit::servers::{
-    Etcd, EtcdEdition, Redis, RedisCluster, RedisEdition, RedisNodes, RedisSentinel, Result,
-    ZooKeeper,
+    Consul, Etcd, EtcdEdition, Redis, RedisCluster, RedisEdition, RedisNodes, RedisSentinel,
+    Result, ZooKeeper,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -30,6 +30,7 @@ enum Which {
     Redlock,
     Etcd(EtcdEdition),
     ZooKeeper,
+    Consul,
 }
 
 /// The edition that a group of Redis is made of.
@@ -43,8 +44,11 @@ impl Which {
         let redis = RedisEdition::ALL.into_iter().map(Self::Redis);
         let etcd = EtcdEdition::ALL.into_iter().map(Self::Etcd);
         let groups = [Self::Sentinel, Self::Cluster, Self::Redlock];
-        let zookeeper = [Self::ZooKeeper];
-        redis.chain(groups).chain(etcd).chain(zookeeper).collect()
+        redis
+            .chain(groups)
+            .chain(etcd)
+            .chain([Self::ZooKeeper, Self::Consul])
+            .collect()
     }
 
     fn named(name: &str) -> Option<Self> {
@@ -61,6 +65,7 @@ impl Which {
             Self::Redlock => "redlock",
             Self::Etcd(edition) => edition.name(),
             Self::ZooKeeper => "zookeeper",
+            Self::Consul => "consul",
         }
     }
 
@@ -71,6 +76,7 @@ impl Which {
             Self::Sentinel | Self::Cluster | Self::Redlock => GROUP.command(),
             Self::Etcd(edition) => edition.package().command(),
             Self::ZooKeeper => ZooKeeper::java(),
+            Self::Consul => Consul::package().command(),
         }
     }
 
@@ -100,6 +106,11 @@ impl Which {
             Self::ZooKeeper => {
                 let zookeeper = ZooKeeper::start_with(1, arguments, None)?;
                 (zookeeper.url(), Box::new(zookeeper))
+            }
+            Self::Consul => {
+                // Its settings have no form on a command line that all of them fit.
+                let consul = Consul::start_with(1, &arguments.join(","), None)?;
+                (consul.url(), Box::new(consul))
             }
         })
     }

@@ -18,7 +18,7 @@ pub(super) async fn killed_holder_frees_the_lock(bench: Bench) -> Outcome {
     let bound = if bench.can.frees_dead_at_once {
         SLACK
     } else {
-        ttl + SLACK
+        bench.dead(ttl)
     };
     for round in 0..3 {
         let mut worker = bench.worker().await?;
@@ -73,7 +73,7 @@ pub(super) async fn killed_waiter_is_passed_over(bench: Bench) -> Outcome {
     assert!(alive.granted(hold).await?.is_some());
     assert!(elapsed(since) < ttl + SLACK, "after {:?}", elapsed(since));
     assert_eq!(alive.release(hold).await?, "freed");
-    bench.free_within("queue", ttl + SLACK).await?;
+    bench.free_within("queue", bench.dead(ttl)).await?;
     Ok(())
 }
 
@@ -88,7 +88,11 @@ pub(super) async fn stopped_waiter_is_passed_over_and_never_granted_late(bench: 
     let since = boot();
     let next = bench.lock("queue")?.acquire_within(LONG).await?;
     let next = next.ok_or("a stopped waiter kept the lock")?;
-    assert!(elapsed(since) < ttl + SLACK, "after {:?}", elapsed(since));
+    assert!(
+        elapsed(since) < bench.dead(ttl),
+        "after {:?}",
+        elapsed(since)
+    );
     stopped.go_on()?;
     // It waits on, and what it gets it gets after us.
     tokio::time::sleep(ttl).await;
@@ -127,7 +131,7 @@ pub(super) async fn process_stopped_at_any_moment_frees_the_lock_or_is_an_outage
         tokio::time::sleep(up_to(Duration::from_millis(30))).await;
         worker.stop()?;
         // Besides its hold it may have a place in the queue, which is passed over later.
-        let wait = ttl + SLACK * 2;
+        let wait = bench.dead(ttl) + SLACK;
         let since = boot();
         let got = lock.acquire_within(wait).await;
         assert!(elapsed(since) < wait + SLACK, "{:?}", elapsed(since));

@@ -139,7 +139,7 @@ pub(super) async fn stopped_holder_knows_on_waking(bench: Bench) -> Outcome {
             .await?;
         worker.stop()?;
         let since = boot();
-        let next = bench.lock(&name)?.acquire_within(ttl + SLACK).await?;
+        let next = bench.lock(&name)?.acquire_within(bench.dead(ttl)).await?;
         let next = next.ok_or("a stopped holder's lock stayed busy")?;
         let granted = boot();
         assert!(next.token().get() > token);

@@ -71,6 +71,11 @@ pub trait TestStore: Sync {
     /// Whether a process that is stopped in the middle of a write keeps the others from the store until it goes
     /// on or dies. Then they get an error in time, and no grant.
     fn stopped_write_is_an_outage(&self) -> bool;
+
+    /// How long a hold of `ttl` keeps others out at most when its process is gone or stands still.
+    fn frees_dead_within(&self, ttl: Duration) -> Duration {
+        ttl
+    }
 }
 
 /// Runs the suite with the arguments of `cargo test`.
@@ -259,6 +264,11 @@ impl Bench {
     /// This TTL, or the store's shortest where that is longer.
     pub(crate) fn ttl(&self, millis: u64) -> Duration {
         Duration::from_millis(millis).max(self.can.ttl_min)
+    }
+
+    /// How long a hold of `ttl` may keep others out when its process is gone or stands still.
+    pub(crate) fn dead(&self, ttl: Duration) -> Duration {
+        self.store.frees_dead_within(ttl) + SLACK
     }
 
     /// The lock `name` with a TTL that no case waits for: what ends such a hold is not its time.

@@ -85,13 +85,13 @@ pub(super) async fn rise_over_a_killed_holder(bench: Bench) -> Outcome {
         let hold = worker.acquiring(
             "t",
             Terms::renewed(ttl),
-            crate::protocol::Wait::AtMost(ttl + SLACK),
+            crate::protocol::Wait::AtMost(bench.dead(ttl)),
         )?;
         let granted = worker.granted(hold).await?;
         tokens.push(granted.ok_or("a dead holder's lock stayed busy")?);
         assert_busy(&bench.on("t", Terms::renewed(LONG))?).await?;
         worker.kill()?;
     }
-    bench.free_within("t", ttl + SLACK).await?;
+    bench.free_within("t", bench.dead(ttl)).await?;
     assert_rising(&bench, "t", &tokens).await
 }

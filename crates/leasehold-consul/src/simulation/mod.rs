@@ -239,13 +239,13 @@ impl World {
 }
 
 #[test]
-fn seeds_keep_the_promises() {
+fn many_seeds_keep_the_promises() {
     let run = || |seed| World::new(seed, Fault::None).run();
     if let Some(seed) = seeds::alone() {
         run()(seed).unwrap();
         return;
     }
-    let name = "simulation::seeds_keep_the_promises";
+    let name = "simulation::many_seeds_keep_the_promises";
     let (seeds, holds) = seeds::keep(SEEDS, "leasehold-consul", name, run);
     assert!(holds as u64 > seeds * 5, "{holds} holds: nothing to see");
 }

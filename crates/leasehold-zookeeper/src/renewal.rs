@@ -11,6 +11,9 @@ use crate::error::Failure;
 use crate::session::{needed, usable};
 use crate::wire::Request;
 
+/// How long a server may take to tell its leader of a session's new timeout: half of the default tick.
+const TICK_MAX: Duration = Duration::from_secs(1);
+
 impl ZooKeeperContender {
     /// Asks for the hold to last at least `ttl` from now.
     pub(crate) async fn renew_hold(&mut self, ttl: Duration) -> Result<Renewal> {
@@ -62,6 +65,19 @@ impl ZooKeeperContender {
                 return Err(self.shared.too_long(ttl));
             }
             link.renegotiate(needed(ttl));
+            let begun = clock::now();
+            let first = seat
+                .session
+                .beat(|pulse| pulse.since.boot >= begun.boot)
+                .await;
+            if first.is_err() && !seat.session.is_over() {
+                let _ = seat
+                    .session
+                    .beat(|pulse| pulse.since.boot >= begun.boot)
+                    .await;
+            }
+            // A server tells the leader of timeouts with its tick. Only a beat after that counts on the longer one.
+            tokio::time::sleep((self.claim.ttl / 4).min(TICK_MAX)).await;
         }
         let now = clock::now();
         // The keeper's renewals are answered by the beat that was due shortly before them. Whoever was told of

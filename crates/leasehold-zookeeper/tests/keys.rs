@@ -88,7 +88,7 @@ async fn thousands_held_cost_a_handful_of_requests_for_each_renewal() {
     tokio::time::sleep(ttl * 2).await;
     let made = figure(&zookeeper, 0, "zk_packets_received") - before;
     // A beat of two requests for each quarter of what a holder may count on, and a few more for the figures.
-    assert!(made <= 60, "{made} requests in two TTLs");
+    assert!(made <= 90, "{made} requests in two TTLs");
     assert!(made >= 12, "only {made}: who renews?");
     assert!(guards.iter().all(leasehold::Guard::is_held));
 }

@@ -18,6 +18,8 @@ use crate::wire::{AUTH, Answer, Connect, Connected, PING, Request, WATCH_EVENT};
 /// The pause after every server was tried, and the longest.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// How long what is under way may take to end before the session is lengthened.
+const QUIESCE: Duration = Duration::from_millis(500);
 
 /// The session's task.
 pub(super) struct Task {
@@ -31,6 +33,9 @@ pub(super) struct Task {
     /// Requests that were sent, in that order.
     waiting: VecDeque<Waiting>,
     watches: HashMap<String, Vec<Weak<Mailbox>>>,
+    /// What the session is to last, once nothing is under way on the connection: a server that reads an old request
+    /// after it has granted more tells the leader the old timeout again.
+    lengthens: Option<i32>,
     disturbed: Box<dyn Fn() + Send>,
 }
 
@@ -71,6 +76,7 @@ impl Task {
             },
             waiting: VecDeque::new(),
             watches: HashMap::new(),
+            lengthens: None,
             disturbed,
         }
     }
@@ -179,7 +185,7 @@ impl Task {
         let mut number = 0;
         loop {
             tokio::select! {
-                order = self.orders.recv() => {
+                order = self.orders.recv(), if self.lengthens.is_none() => {
                     let Some(order) = order else {
                         connection.farewell().await;
                         return End::Dropped;
@@ -201,6 +207,10 @@ impl Task {
                             Err(error) => return End::Broke(error.to_string()),
                         }
                     }
+                }
+                () = tokio::time::sleep(QUIESCE), if self.lengthens.is_some() => {
+                    self.lengthens = None;
+                    return End::Broke("it gave no answer in time".into());
                 }
                 () = tokio::time::sleep(quiet) => Request::ping().encode(PING, connection.out()),
             }
@@ -245,8 +255,8 @@ impl Task {
                 if asked <= self.connect.timeout_ms {
                     return None;
                 }
-                self.connect.timeout_ms = asked;
-                Some(End::Broke("its session is to last longer".into()))
+                self.lengthens = Some(asked);
+                self.lengthen()
             }
             Order::Close(done) => {
                 connection.farewell().await;
@@ -254,6 +264,14 @@ impl Task {
                 Some(End::Closed)
             }
         }
+    }
+
+    /// Reconnects for a longer session, once nothing is under way.
+    fn lengthen(&mut self) -> Option<End> {
+        let asked = self.lengthens.filter(|_| self.waiting.is_empty())?;
+        self.lengthens = None;
+        self.connect.timeout_ms = asked;
+        Some(End::Broke("its session is to last longer".into()))
     }
 
     /// Takes an answer in.
@@ -290,7 +308,7 @@ impl Task {
                 let _ = waiting.reply.send(outcome);
             }
         }
-        None
+        self.lengthen()
     }
 }
 

@@ -21,13 +21,16 @@ fn warm_up(url: &str) {
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let client = leasehold::connect(url).await.expect("the server answers");
-        for _ in 0..100 {
-            let lock = client.lock("warm").expect("a name");
-            let guard = lock.acquire().await.expect("the server answers");
-            guard.release().await.expect("the server answers");
+        // Sessions too: each client begins its own.
+        for _ in 0..20 {
+            let client = leasehold::connect(url).await.expect("the server answers");
+            for _ in 0..10 {
+                let lock = client.lock("warm").expect("a name");
+                let guard = lock.acquire().await.expect("the server answers");
+                guard.release().await.expect("the server answers");
+            }
+            client.close().await;
         }
-        client.close().await;
     });
 }
 

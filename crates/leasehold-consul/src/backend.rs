@@ -92,6 +92,7 @@ fn capabilities(ttl_min: Duration) -> Capabilities {
         push: true,
         frees_dead_at_once: false,
         detached: true,
+        extends: true,
         list_scans: true,
         ttl_min,
         ttl_max: TTL_MAX,

@@ -48,6 +48,8 @@ pub struct Capabilities {
     pub frees_dead_at_once: bool,
     /// A hold can stay for a while after its process let go of it (`release` with `keep`).
     pub detached: bool,
+    /// A hold can be made to last longer than the TTL it was taken with.
+    pub extends: bool,
     /// Listing locks looks through everything that the server keeps, other people's data too.
     pub list_scans: bool,
     /// The shortest TTL.

@@ -83,6 +83,20 @@ impl Store {
         ))
     }
 
+    /// Refuses an extension by `ttl` that the store can't do for a hold taken with `taken`.
+    pub(crate) fn check_extension(&self, ttl: Duration, taken: Duration) -> Result<()> {
+        self.check_ttl(ttl)?;
+        if ttl <= taken || self.backend.info().capabilities.extends {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "this store can't make a hold taken for {taken:?} last {ttl:?}; take the lock with the longer TTL"
+            ),
+        ))
+    }
+
     fn without_prefix<'a>(&self, name: &'a Name) -> &'a str {
         name.as_str()
             .strip_prefix(self.prefix.as_str())

@@ -115,7 +115,11 @@ impl Guard {
     /// on it.
     pub async fn extend(&self, ttl: Duration) -> Result<()> {
         let explain = |error| self.hold.explain(error, "extend");
-        self.hold.terms.store.check_ttl(ttl).map_err(explain)?;
+        let terms = &self.hold.terms;
+        terms
+            .store
+            .check_extension(ttl, terms.ttl)
+            .map_err(explain)?;
         let renewal = match self.hold.borrow_when_back().await {
             Some(mut borrowed) => {
                 let patience = (self.hold.terms.ttl / 3).max(Duration::from_secs(1));

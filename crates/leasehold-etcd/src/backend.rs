@@ -68,6 +68,7 @@ pub(crate) fn capabilities(version: Version) -> Capabilities {
         push: true,
         frees_dead_at_once: false,
         detached: true,
+        extends: true,
         list_scans: true,
         ttl_min: Duration::from_secs(2),
         ttl_max: Duration::from_secs(7 * 24 * 3600),

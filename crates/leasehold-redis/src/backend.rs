@@ -83,6 +83,7 @@ pub(crate) fn capabilities() -> Capabilities {
         push: true,
         frees_dead_at_once: false,
         detached: true,
+        extends: true,
         list_scans: true,
         ttl_min: Duration::from_millis(100),
         ttl_max: Duration::from_secs(7 * 24 * 3600),

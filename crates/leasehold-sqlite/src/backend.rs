@@ -20,6 +20,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     push: true,
     frees_dead_at_once: true,
     detached: true,
+    extends: true,
     list_scans: false,
     ttl_min: Duration::from_millis(100),
     ttl_max: Duration::from_secs(7 * 24 * 60 * 60),

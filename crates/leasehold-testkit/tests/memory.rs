@@ -121,6 +121,7 @@ fn client() -> Client {
                 push: false,
                 frees_dead_at_once: false,
                 detached: false,
+                extends: true,
                 list_scans: false,
                 ttl_min: Duration::from_millis(1),
                 ttl_max: Duration::from_secs(3600),

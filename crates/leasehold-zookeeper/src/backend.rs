@@ -1,7 +1,7 @@
 //! A ZooKeeper ensemble as a store.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use crate::error::Failure;
 use crate::keys;
 use crate::link::Link;
 use crate::look;
-use crate::session::{Ensemble, PATIENCE, Pool, usable};
+use crate::session::{Ensemble, PATIENCE, Pool};
 use crate::wire::Request;
 
 /// How long all servers together may take to answer a try: the wait loop gives up a little later.
@@ -33,8 +33,6 @@ pub(crate) struct Shared {
     pub(crate) pool: Arc<Pool>,
     /// A session without nodes, to look and to break through.
     desk: Mutex<Option<Arc<Link>>>,
-    /// The longest session that the ensemble grants.
-    longest: OnceLock<Duration>,
 }
 
 impl Shared {
@@ -47,23 +45,6 @@ impl Shared {
     /// How long one server may take.
     pub(crate) fn patience(&self) -> Duration {
         TRY / self.turns()
-    }
-
-    /// The longest session that the ensemble grants.
-    pub(crate) fn longest(&self) -> Duration {
-        self.longest.get().copied().unwrap_or(Duration::MAX)
-    }
-
-    pub(crate) fn too_long(&self, ttl: Duration) -> Error {
-        let longest = self.longest();
-        Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "no hold can be extended by {ttl:?} at once: this ensemble's longest session lasts {longest:?}, of \
-                 which a holder may count on {:?}",
-                usable(longest)
-            ),
-        )
     }
 
     /// The session to look through; begun on first use, and anew when it has ended.
@@ -134,11 +115,9 @@ impl ZooKeeper {
             pool: Arc::new(Pool::new(Arc::new(Ensemble(config.clone())))),
             config: config.clone(),
             desk: Mutex::default(),
-            longest: OnceLock::new(),
         };
         let explain = |error: Error| error.during("connect").on(&config.shown);
         let (shortest, longest) = probe(&shared).await.map_err(explain)?;
-        let _ = shared.longest.set(longest);
         Ok(Self {
             info: BackendInfo {
                 store: "zookeeper",
@@ -149,6 +128,7 @@ impl ZooKeeper {
                     push: true,
                     frees_dead_at_once: false,
                     detached: false,
+                    extends: false,
                     list_scans: true,
                     ttl_min: shortest,
                     ttl_max: longest,

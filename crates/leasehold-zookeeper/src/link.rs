@@ -52,8 +52,6 @@ enum Order {
     },
     /// Another server than that of this connection.
     TurnAway(u64),
-    /// A session that lasts as long as this.
-    Renegotiate(Duration),
     Close(oneshot::Sender<()>),
 }
 
@@ -141,11 +139,6 @@ impl Link {
     pub(crate) fn watch(&self, path: &str, mailbox: &Arc<Mailbox>) {
         let watch = Some((path.to_owned(), Arc::downgrade(mailbox)));
         drop(self.send(Request::exists(path, true), watch));
-    }
-
-    /// Has the session last `timeout`, where it is shorter.
-    pub(crate) fn renegotiate(&self, timeout: Duration) {
-        let _ = self.orders.send(Order::Renegotiate(timeout));
     }
 
     /// Ends the session; without an answer in time it ends by its timeout.

@@ -8,11 +8,8 @@ use leasehold_core::{Result, clock};
 
 use crate::contender::ZooKeeperContender;
 use crate::error::Failure;
-use crate::session::{needed, usable};
+use crate::session::usable;
 use crate::wire::Request;
-
-/// How long a server may take to tell its leader of a session's new timeout: half of the default tick.
-const TICK_MAX: Duration = Duration::from_secs(1);
 
 impl ZooKeeperContender {
     /// Asks for the hold to last at least `ttl` from now.
@@ -59,26 +56,6 @@ impl ZooKeeperContender {
         let Some(link) = seat.session.live() else {
             return Ok(None);
         };
-        // The keeper's renewals get what the session has; who asks for more than was claimed gets that.
-        if ttl > self.claim.ttl && usable(link.timeout()) < ttl {
-            if needed(ttl) > self.shared.longest() {
-                return Err(self.shared.too_long(ttl));
-            }
-            link.renegotiate(needed(ttl));
-            let begun = clock::now();
-            let first = seat
-                .session
-                .beat(|pulse| pulse.since.boot >= begun.boot)
-                .await;
-            if first.is_err() && !seat.session.is_over() {
-                let _ = seat
-                    .session
-                    .beat(|pulse| pulse.since.boot >= begun.boot)
-                    .await;
-            }
-            // A server tells the leader of timeouts with its tick. Only a beat after that counts on the longer one.
-            tokio::time::sleep((self.claim.ttl / 4).min(TICK_MAX)).await;
-        }
         let now = clock::now();
         // The keeper's renewals are answered by the beat that was due shortly before them. Whoever was told of
         // something, or asks for another time, wants to know from now on.

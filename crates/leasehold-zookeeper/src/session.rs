@@ -42,11 +42,6 @@ pub(crate) fn usable(timeout: Duration) -> Duration {
     timeout * 3 / 4
 }
 
-/// The session that is needed to count on this much.
-pub(crate) fn needed(ttl: Duration) -> Duration {
-    ttl * 4 / 3
-}
-
 #[async_trait]
 impl SessionStore for Ensemble {
     type Live = Arc<Link>;

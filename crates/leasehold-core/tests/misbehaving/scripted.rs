@@ -81,6 +81,7 @@ pub(crate) fn store() -> (Scripted, Client) {
                 push: true,
                 frees_dead_at_once: false,
                 detached: true,
+                extends: true,
                 list_scans: false,
                 ttl_min: Duration::from_millis(10),
                 ttl_max: Duration::from_secs(3600),

@@ -35,6 +35,7 @@ fn capabilities() -> Capabilities {
         push: true,
         frees_dead_at_once: false,
         detached: true,
+        extends: true,
         list_scans: true,
         ttl_min: Duration::from_millis(100),
         // So long is a node out that lost its memory, once somebody has asked for it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold::{Guard, Lock, Release};
 
-use super::{Bench, LONG, Outcome, SLACK, assert_busy, take};
+use super::{Bench, Outcome, SLACK, assert_busy, take};
 use crate::protocol::Terms;
 use crate::tools::{Polls, up_to};
 
@@ -53,7 +53,11 @@ impl Rung {
 
     /// The lock of this drop. Its TTL is short, so that nothing may be left when that is over.
     fn lock(&self, bench: &Bench) -> Outcome<Lock> {
-        bench.on(&self.name, Terms::renewed(bench.ttl(1000)))
+        bench.on(&self.name, Terms::renewed(self.ttl(bench)))
+    }
+
+    fn ttl(&self, bench: &Bench) -> Duration {
+        bench.ttl(1000)
     }
 }
 
@@ -206,16 +210,17 @@ pub(super) async fn extend_dropped_at_every_poll_keeps_the_hold(bench: Bench) ->
     let climb = async |rung: &Rung| {
         let lock = rung.lock(&bench)?;
         let guard = take(&lock).await?;
-        let end = rung.drop_after(guard.extend(LONG)).await;
+        let longer = bench.extension(rung.ttl(&bench));
+        let end = rung.drop_after(guard.extend(longer)).await;
         assert!(guard.is_held(), "{guard:?}");
         assert_busy(&lock).await?;
         let done = if let End::Done(extended) = end {
             extended?;
-            assert!(guard.remaining() > LONG / 2);
+            assert!(guard.remaining() > longer / 2);
             true
         } else {
             // The next one is not harmed either.
-            guard.extend(LONG).await?;
+            guard.extend(longer).await?;
             false
         };
         assert_eq!(guard.release().await?, Release::Freed);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold::{ErrorKind, Release};
+use leasehold::{ErrorKind, Guard, Release};
 
 use super::{Bench, LONG, Outcome, SLACK, assert_busy, take};
 use crate::protocol::Terms;
@@ -87,6 +87,12 @@ pub(super) async fn extend_lasts_at_least_that_long_and_no_shorter(bench: Bench)
     let ttl = bench.ttl(500);
     let longer = ttl * 5;
     let guard = take(&bench.on("extended", Terms::expiring(ttl))?).await?;
+    if !bench.can.extends {
+        let refused = guard.extend(longer).await.map_err(|error| error.kind());
+        assert_eq!(refused, Err(ErrorKind::Unsupported));
+        assert!(guard.is_held(), "a refused extension harmed the hold");
+        return extend_by_its_own_ttl_lasts(&bench, guard, ttl).await;
+    }
     let called = boot();
     guard.extend(longer).await?;
     let extended = boot();
@@ -113,11 +119,27 @@ pub(super) async fn extend_lasts_at_least_that_long_and_no_shorter(bench: Bench)
     Ok(())
 }
 
+/// Extended as far as it can be, a hold outlives its first deadline, and ends when nobody extends it any more.
+async fn extend_by_its_own_ttl_lasts(bench: &Bench, guard: Guard, ttl: Duration) -> Outcome {
+    let lock = bench.lock("extended")?;
+    for _ in 0..4 {
+        tokio::time::sleep(ttl / 2).await;
+        guard.extend(ttl).await?;
+        assert!(guard.is_held(), "{guard:?}");
+        assert_busy(&lock).await?;
+    }
+    let next = lock.acquire_within(bench.dead(ttl) + SLACK).await?;
+    let next = next.ok_or("an extended hold never ended")?;
+    assert!(!guard.is_held());
+    assert_eq!(next.release().await?, Release::Freed);
+    Ok(())
+}
+
 pub(super) async fn extend_after_the_loss_is_refused(bench: Bench) -> Outcome {
     let ttl = bench.ttl(300);
     let guard = take(&bench.on("late", Terms::expiring(ttl))?).await?;
     guard.lost().await;
-    let refused = guard.extend(LONG).await;
+    let refused = guard.extend(ttl).await;
     assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::Lost));
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);

@@ -72,35 +72,35 @@ pub(super) async fn stale_owner_changes_nothing_of_the_newer_hold(bench: Bench) 
     let lock = bench.on("stale", Terms::expiring(ttl))?;
     let stale = take(&lock).await?;
     stale.lost().await;
-    let newer = newer(&lock, ttl).await?;
+    let newer = newer(&bench, &lock, ttl).await?;
     let refused = stale.extend(ttl).await.map_err(|error| error.kind());
     assert_eq!(refused, Err(ErrorKind::Lost));
-    assert_unharmed(&bench, &newer).await?;
+    assert_unharmed(&bench, &newer, ttl).await?;
     assert_eq!(stale.release().await?, Release::Another);
-    assert_unharmed(&bench, &newer).await?;
+    assert_unharmed(&bench, &newer, ttl).await?;
     assert_eq!(newer.release().await?, Release::Freed);
 
     let client = bench.other().await?;
     let stale = take(&Terms::expiring(ttl).lock(&client, "stale")?).await?;
     stale.lost().await;
-    let newer = self::newer(&lock, ttl).await?;
+    let newer = self::newer(&bench, &lock, ttl).await?;
     drop(stale);
     // Waits for the release in the background.
     client.close().await;
-    assert_unharmed(&bench, &newer).await?;
+    assert_unharmed(&bench, &newer, ttl).await?;
     assert_eq!(newer.release().await?, Release::Freed);
     Ok(())
 }
 
 /// The next hold after one that ran out, made to stay.
-async fn newer(lock: &Lock, ttl: Duration) -> Outcome<Guard> {
+async fn newer(bench: &Bench, lock: &Lock, ttl: Duration) -> Outcome<Guard> {
     let newer = lock.acquire_within(ttl + SLACK).await?;
     let newer = newer.ok_or("an expired lock stayed busy")?;
-    newer.extend(LONG).await?;
+    newer.extend(bench.extension(ttl)).await?;
     Ok(newer)
 }
 
-async fn assert_unharmed(bench: &Bench, guard: &Guard) -> Outcome {
+async fn assert_unharmed(bench: &Bench, guard: &Guard, ttl: Duration) -> Outcome {
     let seen = bench.client.inspect("stale").await?;
     assert_eq!(
         seen.holder.and_then(|holder| holder.token),
@@ -109,7 +109,7 @@ async fn assert_unharmed(bench: &Bench, guard: &Guard) -> Outcome {
     assert_busy(&bench.lock("stale")?).await?;
     assert!(guard.is_held());
     // It can still be extended: the store knows its owner.
-    Ok(guard.extend(LONG).await?)
+    Ok(guard.extend(bench.extension(ttl)).await?)
 }
 
 pub(super) async fn expired_hold_is_not_revived(bench: Bench) -> Outcome {
@@ -119,7 +119,7 @@ pub(super) async fn expired_hold_is_not_revived(bench: Bench) -> Outcome {
     assert!(!expired.is_held());
     bench.free_within("over", ttl + SLACK).await?;
     // Nobody has taken it, and it is over all the same.
-    let refused = expired.extend(LONG).await.map_err(|error| error.kind());
+    let refused = expired.extend(ttl).await.map_err(|error| error.kind());
     assert_eq!(refused, Err(ErrorKind::Lost));
     bench.free_within("over", Duration::ZERO).await?;
     assert_eq!(expired.release().await?, Release::Expired);

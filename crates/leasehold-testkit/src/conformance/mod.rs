@@ -237,6 +237,11 @@ impl Bench {
         })
     }
 
+    /// What a hold that was taken for `ttl` can be extended by: for long, where the store can.
+    pub(crate) fn extension(&self, ttl: Duration) -> Duration {
+        if self.can.extends { LONG } else { ttl }
+    }
+
     /// A client with a connection of its own.
     pub(crate) async fn other(&self) -> Outcome<Client> {
         Ok(leasehold::connect(&self.url).await?)

@@ -18,8 +18,6 @@ use crate::wire::{AUTH, Answer, Connect, Connected, PING, Request, WATCH_EVENT};
 /// The pause after every server was tried, and the longest.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// How long what is under way may take to end before the session is lengthened.
-const QUIESCE: Duration = Duration::from_millis(500);
 
 /// The session's task.
 pub(super) struct Task {
@@ -33,9 +31,6 @@ pub(super) struct Task {
     /// Requests that were sent, in that order.
     waiting: VecDeque<Waiting>,
     watches: HashMap<String, Vec<Weak<Mailbox>>>,
-    /// What the session is to last, once nothing is under way on the connection: a server that reads an old request
-    /// after it has granted more tells the leader the old timeout again.
-    lengthens: Option<i32>,
     disturbed: Box<dyn Fn() + Send>,
 }
 
@@ -76,7 +71,6 @@ impl Task {
             },
             waiting: VecDeque::new(),
             watches: HashMap::new(),
-            lengthens: None,
             disturbed,
         }
     }
@@ -185,7 +179,7 @@ impl Task {
         let mut number = 0;
         loop {
             tokio::select! {
-                order = self.orders.recv(), if self.lengthens.is_none() => {
+                order = self.orders.recv() => {
                     let Some(order) = order else {
                         connection.farewell().await;
                         return End::Dropped;
@@ -207,10 +201,6 @@ impl Task {
                             Err(error) => return End::Broke(error.to_string()),
                         }
                     }
-                }
-                () = tokio::time::sleep(QUIESCE), if self.lengthens.is_some() => {
-                    self.lengthens = None;
-                    return End::Broke("it gave no answer in time".into());
                 }
                 () = tokio::time::sleep(quiet) => Request::ping().encode(PING, connection.out()),
             }
@@ -250,28 +240,12 @@ impl Task {
                 self.at = (self.at + 1) % self.config.hosts.len();
                 Some(End::Broke("it gave no answer in time".into()))
             }
-            Order::Renegotiate(timeout) => {
-                let asked = millis(timeout);
-                if asked <= self.connect.timeout_ms {
-                    return None;
-                }
-                self.lengthens = Some(asked);
-                self.lengthen()
-            }
             Order::Close(done) => {
                 connection.farewell().await;
                 let _ = done.send(());
                 Some(End::Closed)
             }
         }
-    }
-
-    /// Reconnects for a longer session, once nothing is under way.
-    fn lengthen(&mut self) -> Option<End> {
-        let asked = self.lengthens.filter(|_| self.waiting.is_empty())?;
-        self.lengthens = None;
-        self.connect.timeout_ms = asked;
-        Some(End::Broke("its session is to last longer".into()))
     }
 
     /// Takes an answer in.
@@ -308,7 +282,7 @@ impl Task {
                 let _ = waiting.reply.send(outcome);
             }
         }
-        self.lengthen()
+        None
     }
 }
 

@@ -39,6 +39,7 @@ fn unreachable(most: u32) -> Arc<Unreachable> {
                 push: false,
                 frees_dead_at_once: false,
                 detached: false,
+                extends: true,
                 list_scans: false,
                 ttl_min: Duration::from_secs(1),
                 ttl_max: Duration::from_secs(60),

@@ -88,6 +88,32 @@ fn too_few_replicas_fail_a_run_at_once_or_at_the_end_of_its_wait() {
     Host::on(redis.url()).run(&["status", "x"]).is(1);
 }
 
+/// What it asked for is granted after its wait: its own late grant makes the lock no other's.
+#[test]
+fn a_wait_that_ends_in_an_outage_is_69_also_where_its_own_grant_comes_too_late() {
+    let redis = server();
+    let host = Host::on(redis.url());
+    let holding = host.hold("x", &["--ttl", "3s"]);
+    let args = [
+        "run", "x", "--ttl", "3s", "--wait", "3s", "--", "touch", "ran",
+    ];
+    let waiting = host
+        .command(&args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    host.await_waiters("x", 1);
+    redis.freeze().unwrap();
+    // Longer than the wait and the holder's lease, shorter than the last question may take.
+    std::thread::sleep(Duration::from_millis(5500));
+    redis.thaw().unwrap();
+    let waited: Done = waiting.wait_with_output().unwrap().into();
+    waited.is(69);
+    assert!(!host.path().join("ran").exists());
+    holding.wait();
+}
+
 #[test]
 fn extend_and_release_say_why_a_hold_is_gone() {
     let redis = server();

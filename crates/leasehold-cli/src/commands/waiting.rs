@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use leasehold::{Guard, Inspection, Lock};
+use leasehold::{Guard, Holder, Identity, Inspection, Lock};
 use leasehold_core::clock::{self, Moment};
 
 use super::Context;
@@ -71,16 +71,23 @@ pub(super) async fn acquire(
         never = watch.tell() => match never {},
     };
     match outcome {
-        // The time was over before an answer to the last question came: busy, unless the store is really out.
+        // The time was over before an answer to the last question came: busy, unless the store is really out. It is
+        // where all that is held is a grant of ours that came too late.
         Err(failure) if failure.is_outage() => {
             let inspect = store.client.inspect(name);
             match context.once(store, "acquire", name, inspect).await {
-                Ok(found) if found.holder.is_some() => Ok(None),
+                Ok(found) if found.holder.as_ref().is_some_and(is_anothers) => Ok(None),
                 _ => Err(failure),
             }
         }
         outcome => outcome,
     }
+}
+
+fn is_anothers(holder: &Holder) -> bool {
+    let this = Identity::of_this_process();
+    let ours = |identity: &Identity| identity.host == this.host && identity.pid == this.pid;
+    !holder.identity.as_ref().is_some_and(ours)
 }
 
 /// A killed holder's lock is free once its job has ended, which takes a moment: who comes right behind it is not to

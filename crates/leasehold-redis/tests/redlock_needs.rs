@@ -202,3 +202,21 @@ async fn replica_in_place_of_its_node_has_no_vote() {
     .await;
     assert_eq!(guard.release().await.unwrap(), Release::Freed);
 }
+
+/// Taken anew by a renewal it would be a second grant of one token.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_does_not_get_back_a_vote_that_it_lost() {
+    let nodes = nodes(&[]);
+    let ttl = ms(3000);
+    let client = connect(&nodes.url()).await;
+    let holder = take(&client, "x", ttl).await;
+    raw(&nodes, 0).ask::<()>(&["DEL", "x"]);
+    tokio::time::sleep(ttl * 2).await;
+    assert!(holder.is_held(), "{holder:?}");
+    let found: Option<String> = raw(&nodes, 0).ask(&["GET", "x"]);
+    assert_eq!(found, None);
+    raw(&nodes, 1).ask::<()>(&["DEL", "x"]);
+    tokio::time::timeout(ttl + LONG, holder.lost())
+        .await
+        .unwrap();
+}

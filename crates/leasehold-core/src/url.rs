@@ -225,10 +225,15 @@ fn decode(text: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| fault())
 }
 
-/// Whether a parameter's value is a secret, and not the name of a file that holds one.
+/// Whether a parameter's value is a secret, and not the name of a file that holds one. A mistyped name may be meant for
+/// one.
 fn is_secret(param: &str) -> bool {
     let telling = ["pass", "pwd", "secret", "token", "auth", "credential"];
-    !param.ends_with("-file") && telling.iter().any(|part| param.contains(part))
+    let meant = ["password", "passwd", "secret", "token"];
+    let param = param.to_lowercase();
+    !param.ends_with("-file")
+        && (telling.iter().any(|part| param.contains(part))
+            || meant.iter().any(|name| distance(&param, name) <= 2))
 }
 
 /// Text with everything percent-encoded that would be read as something else, or drive a terminal.
@@ -305,6 +310,12 @@ mod tests {
         for shown in [url.to_string(), format!("{url:?}")] {
             assert!(!shown.contains("canary"), "{shown}");
             assert!(shown.contains("/f"), "{shown}");
+        }
+        for mistyped in ["pasword", "Password", "passord", "tokn", "sercet"] {
+            let url =
+                StoreUrl::parse(&format!("redis://h?{mistyped}=canary&prefix=shown")).unwrap();
+            assert!(!url.to_string().contains("canary"), "{url}");
+            assert!(url.to_string().contains("shown"), "{url}");
         }
         for text in [
             "me:canary@h",

@@ -59,7 +59,7 @@ fn many_seeds_keep_the_promises() {
         return replay(seed);
     }
     let setup = Setup::shipped();
-    let (seeds, holds) = seeds::keep(5_000, env!("CARGO_PKG_NAME"), TEST, || setup.worker());
+    let (seeds, holds) = seeds::keep(28_000, env!("CARGO_PKG_NAME"), TEST, || setup.worker());
     assert!(
         holds as u64 > 4 * seeds,
         "only {holds} holds in {seeds} runs: they are too tame"

@@ -124,8 +124,8 @@ fn recovery(lock_delay: Duration) -> Finding {
     Finding {
         verdict: Verdict::Good,
         what: format!(
-            "a dead holder's lock is free after two TTLs and the lock-delay of {lock_delay:?} at most: {:?} with a \
-             TTL of {TTL:?}",
+            "a dead holder's lock is free after two TTLs and the lock-delay of {} s at most: {:?} with a TTL of {TTL:?}",
+            lock_delay.as_secs(),
             TTL * 2 + lock_delay
         ),
         advice: String::new(),

@@ -4,11 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::pem::{self, PemFiles};
 use leasehold_core::url::StoreUrl;
 use leasehold_core::{Error, ErrorKind, Result};
 use rustls::ClientConfig;
-
-use crate::tls;
 
 /// The longest lock-delay that Consul takes.
 pub(crate) const LOCK_DELAY_MAX: Duration = Duration::from_secs(60);
@@ -18,9 +17,9 @@ const DATACENTER: &str = "datacenter";
 
 /// The parameters besides `prefix`, which every store has.
 const PARAMETERS: &[&str] = &[
-    tls::CA_FILE,
-    tls::CLIENT_CERT_FILE,
-    tls::CLIENT_KEY_FILE,
+    pem::CA_FILE,
+    pem::CLIENT_CERT_FILE,
+    pem::CLIENT_KEY_FILE,
     DATACENTER,
     LOCK_DELAY,
     "prefix",
@@ -50,7 +49,10 @@ impl fmt::Debug for Config {
 impl Config {
     pub(crate) fn of(mut url: StoreUrl) -> Result<Self> {
         let shown: Arc<str> = url.to_string().into();
-        let tls = tls::config(&mut url)?;
+        let tls = match PemFiles::take(&mut url, &["consuls"])? {
+            Some(files) => files.client_config()?,
+            None => pem::trusting_nobody()?,
+        };
         let lock_delay = match url.take(LOCK_DELAY) {
             Some(text) => lock_delay(&text)?,
             None => Duration::ZERO,
@@ -83,16 +85,16 @@ impl Config {
         {
             return Err(invalid("its token has characters that no token has"));
         }
-        let scheme = if url.scheme() == "consuls" {
+        let (scheme, port) = if url.scheme() == "consuls" {
             ("https", 8501)
         } else {
             ("http", 8500)
         };
         let endpoints = url
-            .hosts()
-            .split(',')
-            .map(|host| Ok(format!("{}://{}", scheme.0, host_and_port(host, scheme.1)?)))
-            .collect::<Result<_>>()?;
+            .addresses(port)?
+            .iter()
+            .map(|address| format!("{scheme}://{address}"))
+            .collect();
         Ok(Self {
             endpoints,
             tls,
@@ -118,37 +120,6 @@ fn lock_delay(text: &str) -> Result<Duration> {
         .ok_or_else(|| {
             invalid("lock-delay is a number of whole seconds from 0s to 60s, as in lock-delay=15s")
         })
-}
-
-/// The host with its port, `port` where it has none.
-fn host_and_port(text: &str, port: u16) -> Result<String> {
-    let after_host = match text.strip_prefix('[') {
-        Some(rest) => rest
-            .split_once(']')
-            .filter(|(host, _)| host.parse::<std::net::Ipv6Addr>().is_ok())
-            .map(|(_, after)| after)
-            .ok_or_else(|| invalid("an IPv6 address stands in brackets, as in [::1]:8500"))?,
-        None => &text[text.find(':').unwrap_or(text.len())..],
-    };
-    if after_host.len() == text.len() {
-        return Err(invalid(
-            "it lacks a host, as in consul://127.0.0.1:8500 or consul://h1:8500,h2:8500",
-        ));
-    }
-    let host = &text[..text.len() - after_host.len()];
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte);
-    if !host.bytes().all(fits) {
-        return Err(invalid("a host has letters, digits, '-', '.' and '_'"));
-    }
-    if after_host.is_empty() {
-        return Ok(format!("{text}:{port}"));
-    }
-    after_host
-        .strip_prefix(':')
-        .and_then(|port| port.parse::<u16>().ok())
-        .filter(|port| *port != 0)
-        .map(|_| text.to_owned())
-        .ok_or_else(|| invalid("a port is a number from 1 to 65535"))
 }
 
 #[cfg(test)]

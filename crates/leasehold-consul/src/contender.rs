@@ -267,27 +267,18 @@ impl ConsulContender {
         let Some(seat) = &self.seat else {
             return Ok(None);
         };
-        // Mostly the newest beat will do; after an outage it is too old to begin with.
-        let now = clock::now();
-        let pulse = match seat.session.beat(|pulse| pulse.is_young(now)).await {
-            Ok(pulse) => pulse,
-            Err(_) if seat.session.has_ended() => return Ok(None),
-            Err(error) => return Err(error),
+        let Some(pulse) = seat.beginning().await? else {
+            return Ok(None);
         };
-        let ttl = self.claim.ttl.min(pulse.ttl);
-        if !seat.with(|place| place.last(clock::now().boot, end(pulse.since, ttl))) {
+        let Renewal::Renewed { since, ttl } = seat.renewed(&pulse, self.claim.ttl) else {
             self.seat = None;
             return Ok(None);
-        }
+        };
         self.told = None;
-        self.held = Some(Hold {
-            token,
-            since: pulse.since,
-            note,
-        });
+        self.held = Some(Hold { token, since, note });
         Ok(Some(Attempt::Granted(Grant {
             token: Token::new(token).ok_or_else(|| unexpected("an index"))?,
-            since: pulse.since,
+            since,
             ttl,
         })))
     }

@@ -22,7 +22,6 @@ mod resumed;
 mod session;
 #[cfg(test)]
 mod simulation;
-mod tls;
 mod wire;
 
 use std::sync::Arc;

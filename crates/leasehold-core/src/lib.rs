@@ -9,6 +9,7 @@
 //! Users depend on the `leasehold` crate, which re-exports what they need; stores implement
 //! [`backend`]'s two traits.
 
+mod address;
 pub mod backend;
 pub mod background;
 pub mod clock;
@@ -26,11 +27,13 @@ mod holder;
 mod keeper;
 mod lock;
 mod name;
+pub mod pem;
 pub mod plan;
 mod random;
 mod renewing;
 pub mod session;
 
+pub use address::Address;
 pub use backend::{LossReason, Release};
 pub use claim::{Claim, Owner, Token};
 pub use client::Client;

@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::pem::{self, PemFiles};
 use leasehold_core::url::StoreUrl;
-use leasehold_core::{Error, ErrorKind, Result};
-use tonic::transport::{ClientTlsConfig, Endpoint, Uri};
+use leasehold_core::{Address, Error, ErrorKind, Result};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Uri};
 
-use crate::tls;
-
+/// Where members listen for clients unless the URL says otherwise.
+const PORT: u16 = 2379;
 /// How long a connection may take to be made, where there is no other member to turn to.
 const CONNECT: Duration = Duration::from_secs(4);
 /// And where there is.
@@ -21,9 +22,9 @@ const PONG: Duration = Duration::from_secs(4);
 
 /// The parameters besides `prefix`, which every store has.
 const PARAMETERS: &[&str] = &[
-    tls::CA_FILE,
-    tls::CLIENT_CERT_FILE,
-    tls::CLIENT_KEY_FILE,
+    pem::CA_FILE,
+    pem::CLIENT_CERT_FILE,
+    pem::CLIENT_KEY_FILE,
     "prefix",
 ];
 
@@ -53,25 +54,17 @@ pub(crate) struct Login {
 impl Config {
     pub(crate) fn of(mut url: StoreUrl) -> Result<Self> {
         let shown: Arc<str> = url.to_string().into();
-        let tls = tls::config(&mut url)?;
+        let tls = PemFiles::take(&mut url, &["etcds"])?.map(tls);
         url.finish(PARAMETERS)?;
         if !matches!(url.path(), "" | "/") {
             return Err(invalid("it has a path; etcd has none"));
         }
-        let login = match (url.user(), url.password()) {
-            (None, None) => None,
-            (Some(user), Some(password)) => Some(Login {
-                user: user.to_owned(),
-                password: password.to_owned(),
-            }),
-            (Some(_), None) => return Err(invalid("it has a user and no password")),
-            (None, Some(_)) => return Err(invalid("it has a password and no user")),
-        };
-        let hosts = url
-            .hosts()
-            .split(',')
-            .map(host_and_port)
-            .collect::<Result<Vec<String>>>()?;
+        let login = url.login()?.map(|(user, password)| Login {
+            user: user.to_owned(),
+            password: password.to_owned(),
+        });
+        let hosts = url.addresses(PORT)?;
+        let hosts: Vec<String> = hosts.iter().map(Address::to_string).collect();
         let several = hosts.len() > 1;
         let endpoints = hosts
             .iter()
@@ -110,28 +103,16 @@ fn endpoint(host: &str, tls: Option<&ClientTlsConfig>, several: bool) -> Result<
     }
 }
 
-/// The host with its port, 2379 where it has none.
-fn host_and_port(text: &str) -> Result<String> {
-    let after_host = match text.strip_prefix('[') {
-        Some(rest) => rest
-            .split_once(']')
-            .filter(|(host, _)| host.parse::<std::net::Ipv6Addr>().is_ok())
-            .map(|(_, after)| after)
-            .ok_or_else(|| invalid("an IPv6 address stands in brackets, as in [::1]:2379"))?,
-        None => &text[text.find(':').unwrap_or(text.len())..],
+fn tls(files: PemFiles) -> ClientTlsConfig {
+    let tls = ClientTlsConfig::new();
+    let tls = match files.ca {
+        Some(ca) => tls.ca_certificate(Certificate::from_pem(ca)),
+        None => tls.with_native_roots(),
     };
-    if after_host.len() == text.len() {
-        return Err(invalid("it lacks a host, as in etcd://h1:2379,h2:2379"));
+    match files.client {
+        Some(client) => tls.identity(Identity::from_pem(client.certificate, client.key)),
+        None => tls,
     }
-    if after_host.is_empty() {
-        return Ok(format!("{text}:2379"));
-    }
-    after_host
-        .strip_prefix(':')
-        .and_then(|port| port.parse::<u16>().ok())
-        .filter(|port| *port != 0)
-        .map(|_| text.to_owned())
-        .ok_or_else(|| invalid("a port is a number from 1 to 65535"))
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ mod resumed;
 mod session;
 #[cfg(test)]
 mod simulation;
-mod tls;
 mod wire;
 
 pub use owner::IsOwner;

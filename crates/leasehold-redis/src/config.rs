@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::Result;
+use leasehold_core::pem;
 use leasehold_core::url::StoreUrl;
 use redis::{Client, ConnectionAddr, RedisConnectionInfo, TlsCertificates};
 
@@ -18,9 +19,9 @@ pub(crate) const CONNECT: Duration = Duration::from_secs(4);
 
 /// The parameters besides `prefix`, which every store has.
 const PARAMETERS: &[&str] = &[
-    tls::CA_FILE,
-    tls::CLIENT_CERT_FILE,
-    tls::CLIENT_KEY_FILE,
+    pem::CA_FILE,
+    pem::CLIENT_CERT_FILE,
+    pem::CLIENT_KEY_FILE,
     "handover",
     replicas::COUNT,
     replicas::TIMEOUT,

@@ -4,11 +4,11 @@ use std::io;
 use std::time::Duration;
 
 use leasehold_core::backend::{Finding, Verdict};
-use leasehold_core::{Error, Result};
+use leasehold_core::{Address, Error, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::backend::Shared;
-use crate::config::{Config, Host};
+use crate::config::Config;
 use crate::error::Failure;
 use crate::link::dial;
 use crate::wire::Request;
@@ -89,7 +89,7 @@ fn voting(voters: usize) -> Finding {
 }
 
 /// What one server says of itself.
-fn server(host: &Host, text: &str) -> Finding {
+fn server(host: &Address, text: &str) -> Finding {
     let after = |mark: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(mark));
         line.map(|rest| rest.split([',', '-']).next().unwrap_or(rest).trim())
@@ -115,7 +115,7 @@ fn server(host: &Host, text: &str) -> Finding {
 }
 
 /// What a server answers to the operators' word `srvr`.
-async fn says(config: &Config, host: &Host) -> Result<String> {
+async fn says(config: &Config, host: &Address) -> Result<String> {
     let asked = async {
         let mut stream = dial(config, host).await?;
         let mut text = Vec::new();
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn a_server_that_serves_is_good_and_one_that_cant_is_bad() {
-        let host = Host {
-            name: "h".into(),
+        let host = Address {
+            host: "h".into(),
             port: 2181,
         };
         let text = "Zookeeper version: 3.8.0-5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f, built on x\n\

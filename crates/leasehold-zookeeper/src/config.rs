@@ -4,15 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::pem::{self, PemFiles};
 use leasehold_core::url::{StoreUrl, suggestion};
-use leasehold_core::{Error, ErrorKind, Name, Result};
+use leasehold_core::{Address, Error, ErrorKind, Name, Result};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
 use crate::keys::{self, Layout};
-use crate::tls;
 use crate::wire::{Acl, Kind, Request};
 
+/// Where servers listen for clients unless the URL says otherwise.
+const PORT: u16 = 2181;
 /// How long a connection may take to be made, where there is no other server to turn to.
 const CONNECT: Duration = Duration::from_secs(4);
 /// And where there is.
@@ -20,16 +22,16 @@ const CONNECT_OF_SEVERAL: Duration = Duration::from_secs(1);
 
 /// The parameters besides `prefix`, which every store has.
 const PARAMETERS: &[&str] = &[
-    tls::CA_FILE,
-    tls::CLIENT_CERT_FILE,
-    tls::CLIENT_KEY_FILE,
+    pem::CA_FILE,
+    pem::CLIENT_CERT_FILE,
+    pem::CLIENT_KEY_FILE,
     "layout",
     "prefix",
 ];
 
 /// The servers and how to speak with them.
 pub(crate) struct Config {
-    pub(crate) hosts: Vec<Host>,
+    pub(crate) hosts: Vec<Address>,
     /// The node that everything is under, as `/a/b`; empty for the root.
     pub(crate) chroot: String,
     pub(crate) layout: Layout,
@@ -38,24 +40,6 @@ pub(crate) struct Config {
     pub(crate) tls: Option<Arc<ClientConfig>>,
     /// The URL without secrets.
     pub(crate) shown: Arc<str>,
-}
-
-/// A server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Host {
-    /// Without the brackets of an IPv6 address.
-    pub(crate) name: String,
-    pub(crate) port: u16,
-}
-
-impl fmt::Display for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.name.contains(':') {
-            write!(f, "[{}]:{}", self.name, self.port)
-        } else {
-            write!(f, "{}:{}", self.name, self.port)
-        }
-    }
 }
 
 impl fmt::Debug for Config {
@@ -67,7 +51,10 @@ impl fmt::Debug for Config {
 impl Config {
     pub(crate) fn of(mut url: StoreUrl) -> Result<Self> {
         let shown: Arc<str> = url.to_string().into();
-        let tls = tls::config(&mut url)?;
+        let tls = PemFiles::take(&mut url, &["zookeepers"])?
+            .map(|files| files.client_config())
+            .transpose()?
+            .map(Arc::new);
         let layout = match url.take("layout").as_deref() {
             None | Some("curator") => Layout::Curator,
             Some("kazoo") => Layout::Kazoo,
@@ -77,24 +64,16 @@ impl Config {
             }
         };
         url.finish(PARAMETERS)?;
-        let login = match (url.user(), url.password()) {
-            (None, None) => None,
-            (Some(user), Some(_)) if user.contains(':') => {
-                return Err(invalid(
-                    "its user has a ':', which no user of ZooKeeper's can",
-                ));
-            }
-            (Some(user), Some(password)) => Some(format!("{user}:{password}")),
-            (Some(_), None) => return Err(invalid("it has a user and no password")),
-            (None, Some(_)) => return Err(invalid("it has a password and no user")),
-        };
-        let hosts = url
-            .hosts()
-            .split(',')
-            .map(host)
-            .collect::<Result<Vec<_>>>()?;
+        let login = url.login()?;
+        if login.is_some_and(|(user, _)| user.contains(':')) {
+            return Err(invalid(
+                "its user has a ':', which no user of ZooKeeper's can",
+            ));
+        }
+        let login = login.map(|(user, password)| format!("{user}:{password}"));
+        let hosts = url.addresses(PORT)?;
         for host in hosts.iter().filter(|_| tls.is_some()) {
-            if ServerName::try_from(host.name.as_str()).is_err() {
+            if ServerName::try_from(host.host.as_str()).is_err() {
                 return Err(invalid(&format!("\"{host}\" is no host")));
             }
         }
@@ -173,33 +152,6 @@ fn chroot(path: &str) -> Result<String> {
     Ok(keys::written(node))
 }
 
-/// The host with its port, 2181 where it has none.
-fn host(text: &str) -> Result<Host> {
-    let (name, after) = match text.strip_prefix('[') {
-        Some(rest) => rest
-            .split_once(']')
-            .filter(|(host, _)| host.parse::<std::net::Ipv6Addr>().is_ok())
-            .ok_or_else(|| invalid("an IPv6 address stands in brackets, as in [::1]:2181"))?,
-        None => text.split_at(text.find(':').unwrap_or(text.len())),
-    };
-    if name.is_empty() {
-        return Err(invalid(
-            "it lacks a host, as in zookeeper://h1:2181,h2:2181",
-        ));
-    }
-    let port = match after.strip_prefix(':') {
-        None if after.is_empty() => 2181,
-        port => port
-            .and_then(|port| port.parse::<u16>().ok())
-            .filter(|port| *port != 0)
-            .ok_or_else(|| invalid("a port is a number from 1 to 65535"))?,
-    };
-    Ok(Host {
-        name: name.to_owned(),
-        port,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,7 +172,7 @@ mod tests {
             ),
         ] {
             let config = config(url).unwrap();
-            let shown: Vec<String> = config.hosts.iter().map(Host::to_string).collect();
+            let shown: Vec<String> = config.hosts.iter().map(Address::to_string).collect();
             assert_eq!(
                 (shown.join(" ").as_str(), config.chroot.as_str()),
                 (hosts, chroot)

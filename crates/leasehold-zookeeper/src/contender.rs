@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::backend::{Attempt, Busy, Contender, Grant, Release, Renewal};
 use leasehold_core::clock::{self, Moment};
-use leasehold_core::session::end;
+use leasehold_core::session::{Pulse, end};
 use leasehold_core::{Claim, Error, ErrorKind, Result};
 
 use crate::backend::Shared;
@@ -217,21 +217,20 @@ impl ZooKeeperContender {
         };
         let pulse = match since {
             // Making the node was a write, as a beat is.
-            Some(since) => (since, usable(link.timeout())),
-            None => {
-                let now = clock::now();
-                match seat.session.beat(|pulse| pulse.is_young(now)).await {
-                    Ok(pulse) => (pulse.since, pulse.ttl),
-                    Err(_) if seat.session.has_ended() => return Ok(None),
-                    Err(error) => return Err(Failure::Refused(error)),
-                }
-            }
+            Some(since) => Pulse {
+                since,
+                ttl: usable(link.timeout()),
+                keys: Arc::default(),
+            },
+            None => match seat.beginning().await.map_err(Failure::Refused)? {
+                Some(pulse) => pulse,
+                None => return Ok(None),
+            },
         };
-        let (since, ttl) = (pulse.0, self.claim.ttl.min(pulse.1));
-        if !seat.with(|place| place.last(clock::now().boot, end(since, ttl))) {
+        let Renewal::Renewed { since, ttl } = seat.renewed(&pulse, self.claim.ttl) else {
             self.seat = None;
             return Ok(None);
-        }
+        };
         // Whoever deletes it takes the lock away at once.
         link.watch(&made.path, &seat.mailbox);
         let token = note::token(made.stat).ok_or_else(|| lacks("the change that made it"))?;

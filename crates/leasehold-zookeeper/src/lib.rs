@@ -16,7 +16,6 @@ mod look;
 mod note;
 mod renewal;
 mod session;
-mod tls;
 mod wire;
 
 use std::sync::Arc;

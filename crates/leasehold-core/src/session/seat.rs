@@ -1,8 +1,12 @@
 //! An attempt's hand on its place.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Mailbox, Place, Session, SessionStore, State};
+use super::{Mailbox, Place, Pulse, Session, SessionStore, State, end};
+use crate::backend::{LossReason, Renewal};
+use crate::clock::{self, Moment};
+use crate::error::Result;
 use crate::name::Name;
 
 /// A place on a session in an attempt's hand. When it is dropped, what may be in the store ends in its time.
@@ -45,6 +49,71 @@ impl<S: SessionStore> Seat<S> {
             self.session.called.notify_one();
         }
         changed
+    }
+
+    /// The beat that a hold can begin with. None where the session has ended.
+    ///
+    /// # Errors
+    /// When none had an answer.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn beginning(&self) -> Result<Option<Pulse>> {
+        // Mostly the newest will do; after an outage it is too old.
+        let now = clock::now();
+        self.answer(|pulse| pulse.is_young(now)).await
+    }
+
+    /// The beat that answers a renewal for `ttl` more of a hold that was renewed by one of `last`. None where the session
+    /// has ended.
+    ///
+    /// The keeper's renewals are answered by the beat that was due shortly before them, `shared` by all. Whoever was told
+    /// of something, or asks for another time than was claimed, wants to know from now on: then it isn't.
+    ///
+    /// # Errors
+    /// When the next one had no answer.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn renewing(
+        &self,
+        ttl: Duration,
+        last: Moment,
+        shared: bool,
+    ) -> Result<Option<Pulse>> {
+        let now = clock::now();
+        self.answer(|pulse| pulse.renews(now, last, ttl, shared))
+            .await
+    }
+
+    async fn answer(&self, fits: impl Fn(&Pulse) -> bool) -> Result<Option<Pulse>> {
+        match self.session.beat(fits).await {
+            Ok(pulse) => Ok(Some(pulse)),
+            Err(_) if self.session.is_over() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has the place last `ttl` from a beat, or less where that is worth less: what comes of the renewal.
+    pub fn renewed(&self, pulse: &Pulse, ttl: Duration) -> Renewal {
+        let ttl = ttl.min(pulse.ttl);
+        if self.with(|place| place.last(clock::now().boot, end(pulse.since, ttl))) {
+            Renewal::Renewed {
+                since: pulse.since,
+                ttl,
+            }
+        } else {
+            Renewal::Lost(LossReason::Expired)
+        }
+    }
+
+    /// Why a hold is lost whose place isn't there any more.
+    pub fn loss(&self) -> LossReason {
+        if self.session.is_over() {
+            LossReason::SessionLost
+        } else {
+            LossReason::Broken
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::pem;
 use leasehold_core::url::StoreUrl;
 use leasehold_core::{Error, ErrorKind, Result};
 
@@ -18,9 +19,9 @@ const NODE_TIMEOUT_MAX: Duration = Duration::from_secs(3);
 
 /// The parameters besides `prefix`, which every store has.
 const PARAMETERS: &[&str] = &[
-    tls::CA_FILE,
-    tls::CLIENT_CERT_FILE,
-    tls::CLIENT_KEY_FILE,
+    pem::CA_FILE,
+    pem::CLIENT_CERT_FILE,
+    pem::CLIENT_KEY_FILE,
     NODE_TIMEOUT,
     "prefix",
 ];

@@ -3,14 +3,14 @@
 use std::io;
 use std::time::Duration;
 
-use leasehold_core::{Error, ErrorKind, Result};
+use leasehold_core::{Address, Error, ErrorKind, Result};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::unreachable;
-use crate::config::{Config, Host};
+use crate::config::Config;
 use crate::wire::{self, Answer, Connect, Connected, Request};
 
 /// How long the end of a session may take to be answered.
@@ -28,7 +28,7 @@ pub(crate) type Stream = Box<dyn Transport>;
 /// Connects to a server and asks it for the session.
 pub(super) async fn reach(
     config: &Config,
-    host: &Host,
+    host: &Address,
     connect: &Connect,
 ) -> Result<(Stream, Connected)> {
     let mut stream = dial(config, host).await?;
@@ -54,16 +54,16 @@ pub(super) async fn reach(
 }
 
 /// Connects to a server, with TLS where the URL says so.
-pub(crate) async fn dial(config: &Config, host: &Host) -> Result<Stream> {
+pub(crate) async fn dial(config: &Config, host: &Address) -> Result<Stream> {
     let failed = |error: io::Error| unreachable(&format!("{host}: {error}"));
-    let stream = TcpStream::connect((host.name.as_str(), host.port))
+    let stream = TcpStream::connect((host.host.as_str(), host.port))
         .await
         .map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     let Some(tls) = &config.tls else {
         return Ok(Box::new(stream));
     };
-    let name = ServerName::try_from(host.name.clone()).map_err(|error| {
+    let name = ServerName::try_from(host.host.clone()).map_err(|error| {
         Error::new(
             ErrorKind::Invalid,
             format!("{host} can't be verified: {error}"),

@@ -3,13 +3,9 @@
 
 mod common;
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use common::*;
 use leasehold::{ErrorKind, Release};
-use leasehold_testkit::servers::{Consul, TlsFiles};
-use tempfile::TempDir;
+use leasehold_testkit::servers::{Authority, Consul};
 
 const MASTER: &str = "11111111-aaaa-bbbb-cccc-111111111111";
 const LOCKER: &str = "22222222-aaaa-bbbb-cccc-222222222222";
@@ -99,76 +95,11 @@ async fn refused_tokens_are_said_and_never_shown() {
         .unwrap();
 }
 
-/// A CA with a server's and a client's certificate.
-struct Authority(TempDir);
-
-impl Authority {
-    fn new() -> Self {
-        let authority = Self(tempfile::tempdir().unwrap());
-        authority.openssl(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=ca -days 2 -keyout ca.key -out ca.crt",
-        );
-        for (name, extension) in [
-            (
-                "server",
-                "subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth",
-            ),
-            ("client", "extendedKeyUsage=clientAuth"),
-        ] {
-            std::fs::write(authority.path("extensions"), extension).unwrap();
-            authority.openssl(&format!(
-                "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
-            ));
-            authority.openssl(&format!(
-                "x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile extensions -out {name}.crt"
-            ));
-        }
-        authority
-    }
-
-    fn openssl(&self, words: &str) {
-        let made = Command::new("openssl")
-            .args(words.split(' '))
-            .current_dir(&self.0)
-            .output()
-            .unwrap_or_else(|error| {
-                panic!("the test's certificates need the command openssl: {error}")
-            });
-        assert!(
-            made.status.success(),
-            "{}",
-            String::from_utf8_lossy(&made.stderr)
-        );
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn shown(&self, name: &str) -> String {
-        self.path(name).display().to_string()
-    }
-
-    /// A server that wants a certificate of this CA.
-    fn server(&self) -> Consul {
-        let files = TlsFiles {
-            ca: self.path("ca.crt"),
-            cert: self.path("server.crt"),
-            key: self.path("server.key"),
-        };
-        Consul::start_with(1, SHORT_TTLS, Some(&files)).unwrap()
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_checked_on_both_sides() {
-    let authority = Authority::new();
-    let consul = authority.server();
-    let [ca, cert, key] = ["ca.crt", "client.crt", "client.key"].map(|name| authority.shown(name));
-    let whole = format!(
-        "{}?ca-file={ca}&client-cert-file={cert}&client-key-file={key}",
-        consul.tls_url()
-    );
+    let authority = Authority::new().unwrap();
+    let consul = Consul::start_with(1, SHORT_TTLS, Some(&authority.server())).unwrap();
+    let whole = format!("{}?{}", consul.tls_url(), authority.showing());
     let client = connect(&whole).await;
     let holder = take(&client, "x", ms(2000)).await;
     tokio::time::sleep(ms(5000)).await;
@@ -179,13 +110,14 @@ async fn certificates_are_checked_on_both_sides() {
         untrusted.to_string().contains("isn't trusted"),
         "{untrusted}"
     );
-    let unknown = leasehold::connect(&format!("{}?ca-file={ca}", consul.tls_url())).await;
+    let unknown =
+        leasehold::connect(&format!("{}?{}", consul.tls_url(), authority.trusting())).await;
     assert!(
         unknown.is_err(),
         "a client without a certificate was let in"
     );
-    let other = Authority::new();
-    let foreign = format!("{}?ca-file={}", consul.tls_url(), other.shown("ca.crt"));
+    let other = Authority::new().unwrap();
+    let foreign = format!("{}?{}", consul.tls_url(), other.trusting());
     let foreign = leasehold::connect(&foreign).await.unwrap_err();
     assert!(foreign.to_string().contains("isn't trusted"), "{foreign}");
     // A name that the certificate doesn't have.

@@ -6,147 +6,36 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use leasehold::{Client, ErrorKind, Guard, HoldState, LossReason, Release};
+use leasehold::{Client, ErrorKind, HoldState, LossReason, Release};
 use leasehold_core::clock;
+use leasehold_testkit::clusters::{self, Scene};
 use leasehold_testkit::servers::{Consul, Direction, Proxy};
 
 const TTL: Duration = Duration::from_secs(6);
 
-type Waiter = tokio::task::JoinHandle<leasehold::Result<Guard>>;
-
-/// The URL of the cluster with this server first.
-fn url_from(consul: &Consul, first: usize) -> String {
-    let hosts: Vec<String> = (0..consul.members())
-        .map(|at| consul.address((first + at) % consul.members()).to_string())
-        .collect();
-    format!("consul://{}", hosts.join(","))
-}
-
-fn url_of(consul: &Consul, at: usize) -> String {
-    format!("consul://{}", consul.address(at))
-}
-
-/// A holder, a waiter behind it, both on the server `at` first.
-async fn scene(consul: &Consul, at: usize) -> (Client, Guard, Waiter) {
-    let client = connect(&url_from(consul, at)).await;
-    let holder = take(&client, "x", TTL).await;
-    let next = lock(&client, "x", TTL);
-    let waiter = tokio::spawn(async move { next.acquire().await });
-    tokio::time::sleep(ms(300)).await;
-    (client, holder, waiter)
-}
-
-/// The holder kept its lock all the while, and the waiter is next.
-async fn assert_unharmed(holder: Guard, waiter: Waiter) {
-    assert!(holder.is_held(), "{holder:?}");
-    assert!(!waiter.is_finished(), "two holders");
-    let token = holder.token();
-    until(SLACK * 2, async || holder.state() == HoldState::Held).await;
-    assert_eq!(holder.release().await.unwrap(), Release::Freed);
-    let next = tokio::time::timeout(SLACK * 3, waiter).await.unwrap();
-    let next = next.unwrap().unwrap();
-    assert!(next.token() > token);
-    next.release().await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_leader_costs_no_lock() {
-    let mut consul = three();
-    let leader = consul.leader_seen_by(0).unwrap();
-    let (_client, holder, waiter) = scene(&consul, leader).await;
-    consul.member(leader).kill().unwrap();
-    tokio::time::sleep(TTL * 2).await;
-    assert_unharmed(holder, waiter).await;
+    clusters::killed_leader_costs_no_lock(&mut three(), TTL).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_leader_costs_no_lock() {
-    let mut consul = three();
-    let leader = consul.leader_seen_by(0).unwrap();
-    let (_client, holder, waiter) = scene(&consul, leader).await;
-    consul.member(leader).freeze().unwrap();
-    tokio::time::sleep(TTL * 2).await;
-    consul.member(leader).thaw().unwrap();
-    assert_unharmed(holder, waiter).await;
+    clusters::frozen_leader_costs_no_lock(&mut three(), TTL).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_restarted_one_after_the_other_cost_no_lock() {
-    let mut consul = three();
-    let (_client, holder, waiter) = scene(&consul, 0).await;
-    for at in 0..3 {
-        consul.member(at).stop().unwrap();
-        tokio::time::sleep(ms(500)).await;
-        consul.start_again(at).unwrap();
-        tokio::time::sleep(TTL / 2).await;
-    }
-    assert_unharmed(holder, waiter).await;
+    clusters::restarted_members_cost_no_lock(&mut three(), TTL).await;
 }
 
-/// The holder knows no other server than the old leader, which comes back after the others have given the lock away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_on_a_frozen_old_leader_knows_first_and_stays_lost() {
-    let mut consul = three();
-    let leader = consul.leader_seen_by(0).unwrap();
-    let alone = connect(&url_of(&consul, leader)).await;
-    let holder = take(&alone, "x", TTL).await;
-    let others = format!(
-        "consul://{},{}",
-        consul.address((leader + 1) % 3),
-        consul.address((leader + 2) % 3)
-    );
-    let others = connect(&others).await;
-    let held = holder.held();
-    let next = lock(&others, "x", TTL);
-    let next = tokio::spawn(async move {
-        let next = next.acquire_within(TTL * 6).await;
-        (next, held.is_held())
-    });
-    tokio::time::sleep(ms(300)).await;
-    consul.member(leader).freeze().unwrap();
-    let reason = tokio::time::timeout(TTL + SLACK, holder.lost()).await;
-    assert_eq!(reason.unwrap(), LossReason::Unreachable);
-    let (next, believed) = next.await.unwrap();
-    let next = next.unwrap().expect("free after two TTLs");
-    assert!(!believed, "two holders");
-    consul.member(leader).thaw().unwrap();
-    tokio::time::sleep(TTL / 2).await;
-    assert!(!holder.is_held() && next.is_held());
-    assert_eq!(next.release().await.unwrap(), Release::Freed);
+    clusters::holder_on_a_frozen_old_leader_knows_first(&mut three(), TTL).await;
 }
 
-/// Two of three servers stand still, so that none can agree with another: the holder on one of those, then on the
-/// third, and who waits on the other side.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_no_two_servers_agree_the_holder_knows_first_on_either_side() {
-    for (holders, waiters) in [(0, 2), (2, 0)] {
-        let mut consul = three();
-        let here = connect(&url_of(&consul, holders)).await;
-        let there = connect(&url_of(&consul, waiters)).await;
-        let holder = take(&here, "x", TTL).await;
-        let token = holder.token();
-        let held = holder.held();
-        let next = lock(&there, "x", TTL);
-        let waiter = tokio::spawn(async move {
-            let next = next.acquire().await;
-            (next, held.is_held())
-        });
-        tokio::time::sleep(ms(300)).await;
-        consul.member(0).freeze().unwrap();
-        consul.member(1).freeze().unwrap();
-        let lost = tokio::time::timeout(TTL + SLACK, holder.lost()).await;
-        assert_eq!(lost.unwrap(), LossReason::Unreachable);
-        tokio::time::sleep(TTL / 2).await;
-        assert!(!waiter.is_finished(), "granted by a minority");
-        consul.member(0).thaw().unwrap();
-        consul.member(1).thaw().unwrap();
-        let granted = tokio::time::timeout(TTL * 5 + SLACK, waiter).await;
-        let (next, believed) = granted.unwrap().unwrap();
-        let next = next.unwrap();
-        assert!(!believed && !holder.is_held(), "two holders");
-        assert!(next.token() > token);
-        assert_eq!(next.release().await.unwrap(), Release::Freed);
-    }
+    clusters::where_no_two_members_agree_the_holder_knows_first(three, TTL).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -159,19 +48,14 @@ async fn a_client_cut_off_from_one_server_turns_to_another() {
         consul.address(1),
         consul.address(2)
     );
-    let client = connect(&url).await;
-    let (holder, other) = (take(&client, "x", TTL).await, take(&client, "z", TTL).await);
-    let next = lock(&client, "z", TTL);
-    let waiter = tokio::spawn(async move { next.acquire().await });
-    tokio::time::sleep(ms(300)).await;
+    let scene = Scene::begin(&url, TTL).await;
     for direction in Direction::BOTH {
         proxy.freeze(direction);
     }
     tokio::time::sleep(TTL * 2).await;
-    assert!(holder.is_held());
+    let client = connect(&url).await;
     take(&client, "y", TTL).await.release().await.unwrap();
-    assert_eq!(holder.release().await.unwrap(), Release::Freed);
-    assert_unharmed(other, waiter).await;
+    scene.assert_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,40 +127,12 @@ async fn a_dead_holders_lock_is_free_within_two_ttls_of_ten_seconds() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_counts_from_its_send_and_not_from_its_answer() {
-    let consul = single();
-    let proxy = Proxy::start(consul.address(0)).unwrap();
-    let client = connect(&format!("consul://{}", proxy.address())).await;
-    let ttl = Duration::from_secs(20);
-    let holder = take(&client, "x", ttl).await;
-    let delay = ms(600);
-    proxy.delay(Direction::ToClient, delay);
-    holder.extend(ttl).await.unwrap();
-    // Three answers came after the send.
-    let most = ttl.mul_f64(0.99) - delay * 3;
-    assert!(holder.remaining() <= most, "{holder:?}");
-    proxy.delay(Direction::ToClient, Duration::ZERO);
-    holder.release().await.unwrap();
+    clusters::renewal_counts_from_its_send(&single(), 3, 1.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_nobody_renews_ends_in_time_though_its_session_goes_on() {
-    let consul = single();
-    let client = connect(&consul.url()).await;
-    let other = connect(&consul.url()).await;
-    let renewed = take(&client, "renewed", TTL).await;
-    let lock = lock(&client, "left", TTL).renew(false);
-    let left = lock.try_acquire().await.unwrap().unwrap();
-    let taken = clock::now();
-    // Its guard stays, and nobody releases it.
-    let next = common::lock(&other, "left", TTL)
-        .acquire_within(TTL * 3)
-        .await;
-    let next = next.unwrap().expect("free after its TTL");
-    assert!(since(taken) < TTL + SLACK);
-    assert!(!left.is_held() && renewed.is_held());
-    assert!(next.token() > left.token());
-    assert_eq!(left.release().await.unwrap(), Release::Another);
-    assert!(next.is_held());
+    clusters::left_hold_ends_in_time(&single(), TTL).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,85 +3,59 @@
 
 mod common;
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc;
+use std::process::Command;
 use std::time::Duration;
 
 use common::*;
 use leasehold::Release;
-use leasehold_testkit::servers::Consul;
+use leasehold_testkit::program::Program;
+use leasehold_testkit::servers::{Consul, python_packages};
 
-/// Another program that says a line when it has the lock, and lets go when its input ends.
-struct Other {
-    child: Child,
-    input: Option<ChildStdin>,
-    lines: mpsc::Receiver<String>,
-}
+/// Another program that says a line when it has the lock, and lets go when it is told a line.
+struct Other(Program);
 
 impl Other {
-    fn start(command: &mut Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in out.lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        Self {
-            input: child.stdin.take(),
-            child,
-            lines,
-        }
-    }
-
     /// `consul lock`, whose command says that it runs and goes on until its input ends.
     fn consul_lock(consul: &Consul, name: &str) -> Self {
         let mut command = consul.control(0).unwrap();
         command.args(["lock", "-pass-stdin", name, "echo held; cat"]);
-        Self::start(&mut command)
+        Self(Program::start(&mut command))
     }
 
     /// Takes the lock with python-consul, as its users do: a session, and `kv.put` with `acquire`.
     fn python(consul: &Consul, name: &str) -> Self {
         let mut command = Command::new("python3");
         command
-            .env("PYTHONPATH", python_consul())
+            .env(
+                "PYTHONPATH",
+                python_packages("python-consul", PINS).unwrap(),
+            )
             .args(["-W", "ignore", "-c", PYTHON])
             .arg(consul.address(0).port().to_string())
             .arg(format!("{name}/.lock"));
-        Self::start(&mut command)
+        Self(Program::start(&mut command))
     }
 
     fn holds_within(&self, most: Duration) -> bool {
-        self.lines
-            .recv_timeout(most)
-            .is_ok_and(|line| line == "held")
+        self.0.line_within(most).as_deref() == Some("held")
     }
 
     /// Has it let go, and waits for its end.
     fn end(mut self) {
-        let mut input = self.input.take().unwrap();
-        input.write_all(b"\n").unwrap();
-        drop(input);
-        let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}");
+        self.0.tell("");
+        assert!(self.0.end(), "it didn't end well");
     }
 }
 
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+const PINS: &str = "
+python-consul==1.1.0 --hash=sha256:eeaaeeae87807ad1bc0d476ca3a9c53823ed5d514832951acebeca671eb54b20
+certifi==2026.10.19.post1 --hash=sha256:1324c476b4811eff41a8bc2122cd0bbd4d9c7234c725446d99ab1612b3a7fdd2
+charset-normalizer==3.5.3 --hash=sha256:96e268b0cbda016ac519513294fcd17032264085b600abaac58b93049477e132
+idna==3.20 --hash=sha256:ab7ae7122974553370f0bdb919e1a960b2cd1bc1ef0276416d896db81c14582c
+requests==2.34.2 --hash=sha256:2a0d60c172f83ac6ab31e4554906c0f3b3588d37b5cb939b1c061f4907e278e0
+six==1.17.0 --hash=sha256:4721f391ed90541fddacab5acf947aa0d3dc7d27b2e1e8eda2be8970586c3274
+urllib3==2.8.0 --hash=sha256:0cf3cae568d36aa9576b28dfb35f11328f1cb974ca7647d9475ebb86c75ac6e3
+";
 
 const PYTHON: &str = "
 import sys, time, consul
@@ -95,29 +69,6 @@ sys.stdin.readline()
 assert c.kv.put(key, 'python', flags=0x2ddccbc058a50c18, release=s)
 c.session.destroy(s)
 ";
-
-/// The folder that python-consul is in; brings it on first use.
-fn python_consul() -> PathBuf {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers/python");
-    let folder = target.join("consul");
-    std::fs::create_dir_all(&target).unwrap();
-    let lock = File::create(target.join("lock")).unwrap();
-    lock.lock().unwrap();
-    if !folder.exists() {
-        let partial = target.join("consul.partial");
-        let _ = std::fs::remove_dir_all(&partial);
-        let brought = Command::new("python3")
-            .args(["-m", "pip", "install", "--quiet", "--target"])
-            .arg(&partial)
-            .args(["--disable-pip-version-check", "--root-user-action=ignore"])
-            .arg("python-consul==1.1.0")
-            .status()
-            .unwrap();
-        assert!(brought.success(), "python-consul is needed: {brought}");
-        std::fs::rename(&partial, &folder).unwrap();
-    }
-    folder
-}
 
 /// Both directions, and a lock that changes hands between them.
 async fn exclude_each_other(consul: &Consul, start: impl Fn() -> Other) {
@@ -160,9 +111,10 @@ async fn python_consul_and_leasehold_exclude_each_other() {
 async fn a_dead_python_holders_lock_is_taken_after_its_session() {
     let consul = single();
     let client = connect(&consul.url()).await;
-    let mut other = Other::python(&consul, "jobs/x");
+    let other = Other::python(&consul, "jobs/x");
     assert!(other.holds_within(SLACK * 4));
-    other.child.kill().unwrap();
+    // Killed.
+    drop(other);
     // Its session lasts ten seconds, and the server waits twice as long.
     let got = lock(&client, "jobs/x", LONG)
         .acquire_within(ms(20_000) + SLACK)
@@ -177,7 +129,7 @@ async fn a_semaphore_of_consul_lock_is_refused() {
     let client = connect(&consul.url()).await;
     let mut command = consul.control(0).unwrap();
     command.args(["lock", "-n", "2", "-pass-stdin", "jobs/x", "echo held; cat"]);
-    let other = Other::start(&mut command);
+    let other = Other(Program::start(&mut command));
     assert!(other.holds_within(SLACK * 4));
     let error = lock(&client, "jobs/x", LONG)
         .try_acquire()

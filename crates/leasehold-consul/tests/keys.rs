@@ -16,18 +16,7 @@ use leasehold::ErrorKind;
 async fn nothing_is_left_behind() {
     let consul = single();
     let client = connect(&consul.url()).await;
-    let holder = take(&client, "a", LONG).await;
-    let tried = lock(&client, "a", LONG);
-    let waited = tried.clone();
-    assert!(tried.try_acquire().await.unwrap().is_none());
-    assert!(waited.acquire_within(ms(300)).await.unwrap().is_none());
-    let dropped = tokio::spawn(async move { waited.acquire().await });
-    tokio::time::sleep(ms(200)).await;
-    dropped.abort();
-    holder.extend(LONG * 2).await.unwrap();
-    holder.release().await.unwrap();
-    drop(take(&client, "b", ms(2000)).await);
-    client.close().await;
+    come_and_go(client).await;
     assert_eq!(keys(&consul), [""; 0]);
     until(SLACK, async || sessions(&consul).is_empty()).await;
 }
@@ -157,16 +146,7 @@ async fn hundreds_held_cost_a_few_requests_for_each_renewal() {
     let consul = single();
     let (address, requests) = counting(consul.address(0));
     let client = connect(&format!("consul://{address}")).await;
-    let mut guards = Vec::new();
-    for batch in 0..HELD / 64 {
-        let taken = (0..64).map(|number| {
-            let lock = lock(&client, &format!("held/{batch}/{number}"), ttl);
-            tokio::spawn(async move { lock.try_acquire().await.unwrap().unwrap() })
-        });
-        for guard in taken.collect::<Vec<_>>() {
-            guards.push(guard.await.unwrap());
-        }
-    }
+    let guards = hold_many(&client, HELD, ttl).await;
     assert_eq!(sessions(&consul).len(), 1);
     // All have been renewed once.
     tokio::time::sleep(ttl / 2).await;

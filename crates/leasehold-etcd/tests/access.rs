@@ -3,14 +3,11 @@
 
 mod common;
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use common::*;
 use leasehold::{ErrorKind, Release};
-use leasehold_testkit::servers::{Etcd, EtcdEdition};
-use tempfile::TempDir;
+use leasehold_testkit::servers::{Authority, Etcd, EtcdEdition, TlsFiles};
 
 const PASSWORD: &str = "canary-7f3a";
 
@@ -107,81 +104,16 @@ async fn a_password_where_none_is_asked_for_does_no_harm() {
     take(&client, "x", LONG).await.release().await.unwrap();
 }
 
-/// A CA with a server's and a client's certificate.
-struct Authority(TempDir);
-
-impl Authority {
-    fn new() -> Self {
-        let authority = Self(tempfile::tempdir().unwrap());
-        authority.openssl(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=ca -days 2 -keyout ca.key -out ca.crt",
-        );
-        for (name, extension) in [
-            (
-                "server",
-                "subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth",
-            ),
-            ("client", "extendedKeyUsage=clientAuth"),
-        ] {
-            std::fs::write(authority.path("extensions"), extension).unwrap();
-            authority.openssl(&format!(
-                "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
-            ));
-            authority.openssl(&format!(
-                "x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile extensions -out {name}.crt"
-            ));
-        }
-        authority
-    }
-
-    fn openssl(&self, words: &str) {
-        let made = Command::new("openssl")
-            .args(words.split(' '))
-            .current_dir(&self.0)
-            .output()
-            .unwrap_or_else(|error| {
-                panic!("the test's certificates need the command openssl: {error}")
-            });
-        assert!(
-            made.status.success(),
-            "{}",
-            String::from_utf8_lossy(&made.stderr)
-        );
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn shown(&self, name: &str) -> String {
-        self.path(name).display().to_string()
-    }
-
-    /// A server that wants a certificate of this CA.
-    fn server(&self) -> Etcd {
-        let [cert, key, ca] = ["server.crt", "server.key", "ca.crt"].map(|name| self.shown(name));
-        let args = [
-            "--cert-file",
-            &cert,
-            "--key-file",
-            &key,
-            "--client-cert-auth",
-            "--trusted-ca-file",
-            &ca,
-        ];
-        Etcd::start_with(EtcdEdition::Etcd35, 1, &args).unwrap()
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_checked_on_both_sides() {
-    let authority = Authority::new();
-    let etcd = authority.server();
-    let [ca, cert, key] = ["ca.crt", "client.crt", "client.key"].map(|name| authority.shown(name));
-    let whole = format!(
-        "{}?ca-file={ca}&client-cert-file={cert}&client-key-file={key}",
-        etcd.url()
-    );
+    let authority = Authority::new().unwrap();
+    let TlsFiles { ca, cert, key } = authority.server();
+    let [ca, cert, key] = [ca, cert, key].map(|file| file.display().to_string());
+    let files = ["--cert-file", &cert, "--key-file", &key];
+    let clients = ["--client-cert-auth", "--trusted-ca-file", &ca];
+    let args = [&files[..], &clients].concat();
+    let etcd = Etcd::start_with(EtcdEdition::Etcd35, 1, &args).unwrap();
+    let whole = format!("{}?{}", etcd.url(), authority.showing());
     let client = connect(&whole).await;
     let holder = take(&client, "x", ms(2000)).await;
     tokio::time::sleep(ms(3000)).await;
@@ -192,13 +124,13 @@ async fn certificates_are_checked_on_both_sides() {
         untrusted.to_string().contains("isn't trusted"),
         "{untrusted}"
     );
-    let unknown = leasehold::connect(&format!("{}?ca-file={ca}", etcd.url())).await;
+    let unknown = leasehold::connect(&format!("{}?{}", etcd.url(), authority.trusting())).await;
     assert!(
         unknown.is_err(),
         "a client without a certificate was let in"
     );
-    let other = Authority::new();
-    let foreign = format!("{}?ca-file={}", etcd.url(), other.shown("ca.crt"));
+    let other = Authority::new().unwrap();
+    let foreign = format!("{}?{}", etcd.url(), other.trusting());
     let foreign = leasehold::connect(&foreign).await.unwrap_err();
     assert!(foreign.to_string().contains("isn't trusted"), "{foreign}");
     // A name that the certificate doesn't have.

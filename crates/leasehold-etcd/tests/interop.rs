@@ -3,57 +3,32 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use common::*;
 use leasehold::Release;
 use leasehold_etcd::IsOwner;
+use leasehold_testkit::program::Program;
 use leasehold_testkit::servers::{Etcd, EtcdEdition};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 /// `etcdctl lock` without a command: prints its key once it holds, and holds until it is interrupted.
-struct Other {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-}
+struct Other(Program);
 
 impl Other {
     fn start(etcd: &Etcd, name: &str) -> Self {
-        let mut child = etcd
-            .control()
-            .unwrap()
-            .args(["lock", name])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in out.lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        Self { child, lines }
+        Self(Program::start(etcd.control().unwrap().args(["lock", name])))
     }
 
     fn holds_within(&self, most: Duration) -> bool {
-        self.lines.recv_timeout(most).is_ok()
+        self.0.line_within(most).is_some()
     }
 
     fn end(&mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.0.signal(Signal::INT);
+        self.0.end();
     }
 }
 
@@ -99,9 +74,10 @@ async fn etcdctl_lock_and_leasehold_exclude_each_other_in_the_order_they_came() 
 async fn a_dead_etcdctls_lock_is_free_in_time() {
     let etcd = single();
     let client = connect(&etcd.url()).await;
-    let mut other = Other::start(&etcd, "x");
+    let other = Other::start(&etcd, "x");
     assert!(other.holds_within(SLACK));
-    other.child.kill().unwrap();
+    // Killed.
+    drop(other);
     // Its lease lasts ten seconds.
     let got = lock(&client, "x", LONG).acquire_within(ms(20_000)).await;
     got.unwrap().unwrap().release().await.unwrap();

@@ -12,19 +12,7 @@ use leasehold_testkit::servers::Etcd;
 async fn nothing_is_left_behind() {
     let etcd = single();
     let client = connect(&etcd.url()).await;
-    let holder = take(&client, "a", LONG).await;
-    let tried = lock(&client, "a", LONG);
-    let waited = tried.clone();
-    assert!(tried.try_acquire().await.unwrap().is_none());
-    assert!(waited.acquire_within(ms(300)).await.unwrap().is_none());
-    let dropped = tokio::spawn(async move { waited.acquire().await });
-    queued(&client, "a", 1).await;
-    dropped.abort();
-    queued(&client, "a", 0).await;
-    holder.extend(LONG * 2).await.unwrap();
-    holder.release().await.unwrap();
-    drop(take(&client, "b", ms(2000)).await);
-    client.close().await;
+    come_and_go(client).await;
     assert_eq!(keys(&etcd), [""; 0]);
     let leases = ctl(&etcd, &["lease", "list"]);
     assert!(leases.contains("found 0 leases"), "{leases}");
@@ -74,16 +62,7 @@ async fn thousands_held_cost_a_handful_of_requests_for_each_renewal() {
     let ttl = Duration::from_secs(12);
     let etcd = single();
     let client = connect(&etcd.url()).await;
-    let mut guards = Vec::new();
-    for batch in 0..HELD / 100 {
-        let taken = (0..100).map(|number| {
-            let lock = lock(&client, &format!("held/{batch}/{number}"), ttl);
-            tokio::spawn(async move { lock.try_acquire().await.unwrap().unwrap() })
-        });
-        for guard in taken.collect::<Vec<_>>() {
-            guards.push(guard.await.unwrap());
-        }
-    }
+    let guards = hold_many(&client, HELD, ttl).await;
     // All have been renewed once.
     tokio::time::sleep(ttl / 2).await;
     let before = requests(&etcd);

@@ -3,160 +3,44 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use common::{LONG, connect, everything, lock, queued, take};
 use leasehold::ErrorKind;
-use leasehold_testkit::servers::{Redis, RedisCluster, RedisEdition, RedisSentinel, TlsFiles};
+use leasehold_testkit::servers::{
+    Authority, Redis, RedisCluster, RedisEdition, RedisSentinel, TlsFiles,
+};
 
-/// A CA of one's own with what it has signed, in a folder.
-struct Authority {
-    folder: tempfile::TempDir,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let authority = Self {
-            folder: tempfile::tempdir().unwrap(),
-        };
-        let subject = ["-x509", "-subj", "/CN=test CA", "-days", "2"];
-        authority.openssl(
+/// A server that speaks TLS besides its plain port.
+fn server(authority: &Authority, wants_certificate: &str) -> (Redis, u16) {
+    let TlsFiles { ca, cert, key } = authority.server();
+    let [ca, cert, key] = [ca, cert, key].map(|file| file.display().to_string());
+    for _ in 0..20 {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let started = Redis::start_with(
+            RedisEdition::Redis7,
             &[
-                &["req"],
-                NEW_KEY,
-                &subject,
-                &["-keyout", "ca.key", "-out", "ca.crt"],
-            ]
-            .concat(),
-        );
-        for (name, extensions) in [
-            ("server", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
-            ("client", "extendedKeyUsage=clientAuth"),
-        ] {
-            let (key, request, cert) = (
-                format!("{name}.key"),
-                format!("{name}.csr"),
-                format!("{name}.crt"),
-            );
-            let file = format!("{name}.ext");
-            std::fs::write(authority.path(&file), extensions).unwrap();
-            let subject = format!("/CN={name}");
-            authority.openssl(
-                &[
-                    &["req"],
-                    NEW_KEY,
-                    &["-subj", &subject, "-keyout", &key, "-out", &request],
-                ]
-                .concat(),
-            );
-            authority.openssl(&[
-                "x509",
-                "-req",
-                "-in",
-                &request,
-                "-CA",
-                "ca.crt",
-                "-CAkey",
-                "ca.key",
-                "-CAcreateserial",
-                "-days",
-                "2",
-                "-extfile",
-                &file,
-                "-out",
+                "--tls-port",
+                &port.to_string(),
+                "--tls-cert-file",
                 &cert,
-            ]);
-        }
-        authority
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn openssl(&self, args: &[&str]) {
-        let made = Command::new("openssl")
-            .args(args)
-            .current_dir(&self.folder)
-            .output();
-        let made = made.unwrap_or_else(|error| {
-            panic!("the test's certificates need the command openssl: {error}")
-        });
-        assert!(
-            made.status.success(),
-            "openssl {args:?}: {}",
-            String::from_utf8_lossy(&made.stderr)
+                "--tls-key-file",
+                &key,
+                "--tls-ca-cert-file",
+                &ca,
+                "--tls-auth-clients",
+                wants_certificate,
+            ],
         );
-    }
-
-    /// What a server is given.
-    fn files(&self) -> TlsFiles {
-        TlsFiles {
-            ca: self.path("ca.crt"),
-            cert: self.path("server.crt"),
-            key: self.path("server.key"),
+        match started {
+            Ok(server) => return (server, port),
+            Err(error) => assert!(error.to_string().contains("listening"), "{error}"),
         }
     }
-
-    /// The parameters of a client that trusts the CA.
-    fn trusting(&self) -> String {
-        format!("ca-file={}", self.path("ca.crt").display())
-    }
-
-    /// The parameters of a client that shows a certificate besides.
-    fn showing(&self) -> String {
-        let [cert, key] = ["client.crt", "client.key"].map(|name| self.path(name));
-        format!(
-            "{}&client-cert-file={}&client-key-file={}",
-            self.trusting(),
-            cert.display(),
-            key.display()
-        )
-    }
-
-    /// A server that speaks TLS alone besides its plain port.
-    fn server(&self, wants_certificate: &str) -> (Redis, u16) {
-        for _ in 0..20 {
-            let port = std::net::TcpListener::bind("127.0.0.1:0")
-                .unwrap()
-                .local_addr()
-                .unwrap()
-                .port();
-            let [ca, cert, key] =
-                ["ca.crt", "server.crt", "server.key"].map(|name| self.path(name));
-            let text = |path: &Path| path.display().to_string();
-            let started = Redis::start_with(
-                RedisEdition::Redis7,
-                &[
-                    "--tls-port",
-                    &port.to_string(),
-                    "--tls-cert-file",
-                    &text(&cert),
-                    "--tls-key-file",
-                    &text(&key),
-                    "--tls-ca-cert-file",
-                    &text(&ca),
-                    "--tls-auth-clients",
-                    wants_certificate,
-                ],
-            );
-            match started {
-                Ok(server) => return (server, port),
-                Err(error) => assert!(error.to_string().contains("listening"), "{error}"),
-            }
-        }
-        panic!("no port for TLS");
-    }
+    panic!("no port for TLS");
 }
-
-const NEW_KEY: &[&str] = &[
-    "-newkey",
-    "ec",
-    "-pkeyopt",
-    "ec_paramgen_curve:prime256v1",
-    "-nodes",
-];
 
 fn install_cryptography() {
     // Another test of this process may have been first.
@@ -166,14 +50,11 @@ fn install_cryptography() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_to_a_ca_that_is_named_works_and_to_one_that_is_not_is_refused() {
     install_cryptography();
-    let ours = Authority::new();
-    let other = Authority::new();
-    let (_server, port) = ours.server("no");
+    let ours = Authority::new().unwrap();
+    let other = Authority::new().unwrap();
+    let (_server, port) = server(&ours, "no");
     let at = |host: &str, ca: Option<&Authority>| match ca {
-        Some(ca) => format!(
-            "rediss://{host}:{port}?ca-file={}",
-            ca.path("ca.crt").display()
-        ),
+        Some(ca) => format!("rediss://{host}:{port}?{}", ca.trusting()),
         None => format!("rediss://{host}:{port}"),
     };
     for host in ["localhost", "127.0.0.1"] {
@@ -202,29 +83,25 @@ async fn tls_to_a_ca_that_is_named_works_and_to_one_that_is_not_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn server_that_wants_a_certificate_is_shown_one() {
     install_cryptography();
-    let ours = Authority::new();
-    let (_server, port) = ours.server("yes");
+    let ours = Authority::new().unwrap();
+    let (_server, port) = server(&ours, "yes");
     let ca = format!("rediss://localhost:{port}?{}", ours.trusting());
     let error = leasehold::connect(&ca).await.unwrap_err();
     assert!(error.is_retryable(), "{error}");
     let url = format!("rediss://localhost:{port}?{}", ours.showing());
     let client = connect(&url).await;
     everything(&client).await.unwrap();
-    let cert = ours.path("client.crt");
-    let key_as_cert = format!(
-        "{ca}&client-cert-file={0}&client-key-file={0}",
-        cert.display()
-    );
-    let error = leasehold::connect(&key_as_cert).await.unwrap_err();
+    let cert_as_key = url.replace("client.key", "client.crt");
+    let error = leasehold::connect(&cert_as_key).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_and_their_master_are_reached_by_tls() {
     install_cryptography();
-    let ours = Authority::new();
+    let ours = Authority::new().unwrap();
     let group =
-        RedisSentinel::start_with(RedisEdition::Redis7, &[], &[], Some(&ours.files())).unwrap();
+        RedisSentinel::start_with(RedisEdition::Redis7, &[], &[], Some(&ours.server())).unwrap();
     let url = group.tls_url().unwrap();
     everything(&connect(&format!("{url}&{}", ours.showing())).await)
         .await
@@ -238,8 +115,9 @@ async fn sentinels_and_their_master_are_reached_by_tls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_node_of_a_cluster_is_reached_by_tls() {
     install_cryptography();
-    let ours = Authority::new();
-    let cluster = RedisCluster::start_with(RedisEdition::Redis7, &[], Some(&ours.files())).unwrap();
+    let ours = Authority::new().unwrap();
+    let cluster =
+        RedisCluster::start_with(RedisEdition::Redis7, &[], Some(&ours.server())).unwrap();
     let url = cluster.tls_url().unwrap();
     let client = connect(&format!("{url}?{}", ours.showing())).await;
     // Their names are in slots of different masters.

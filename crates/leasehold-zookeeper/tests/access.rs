@@ -3,13 +3,9 @@
 
 mod common;
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use common::*;
 use leasehold::{ErrorKind, Release};
-use leasehold_testkit::servers::{Direction, Proxy, TlsFiles, ZooKeeper};
-use tempfile::TempDir;
+use leasehold_testkit::servers::{Authority, Direction, Proxy, ZooKeeper};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_user_made_is_no_one_elses_and_passwords_are_never_shown() {
@@ -110,80 +106,11 @@ async fn another_kind_of_server_is_an_error_that_says_so() {
     );
 }
 
-/// A CA with a server's and a client's certificate.
-struct Authority(TempDir);
-
-impl Authority {
-    fn new() -> Self {
-        let authority = Self(tempfile::tempdir().unwrap());
-        authority.openssl(
-            "req -x509 -newkey rsa:2048 -nodes -subj /CN=ca -days 2 -keyout ca.key -out ca.crt",
-        );
-        for (name, extension) in [
-            (
-                "server",
-                "subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth",
-            ),
-            ("client", "extendedKeyUsage=clientAuth"),
-        ] {
-            std::fs::write(authority.path("extensions"), extension).unwrap();
-            authority.openssl(&format!(
-                "req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
-            ));
-            authority.openssl(&format!(
-                "x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile extensions -out {name}.crt"
-            ));
-        }
-        // The server takes both in one file.
-        let [key, cert] =
-            ["server.key", "server.crt"].map(|name| std::fs::read(authority.path(name)).unwrap());
-        std::fs::write(authority.path("server.pem"), [key, cert].concat()).unwrap();
-        authority
-    }
-
-    fn openssl(&self, words: &str) {
-        let made = Command::new("openssl")
-            .args(words.split(' '))
-            .current_dir(&self.0)
-            .output()
-            .unwrap_or_else(|error| {
-                panic!("the test's certificates need the command openssl: {error}")
-            });
-        assert!(
-            made.status.success(),
-            "{}",
-            String::from_utf8_lossy(&made.stderr)
-        );
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn shown(&self, name: &str) -> String {
-        self.path(name).display().to_string()
-    }
-
-    /// A server that wants a certificate of this CA.
-    fn server(&self) -> ZooKeeper {
-        let files = TlsFiles {
-            ca: self.path("ca.crt"),
-            cert: self.path("server.pem"),
-            key: self.path("server.key"),
-        };
-        ZooKeeper::start_with(1, &[], Some(&files)).unwrap()
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_checked_on_both_sides() {
-    let authority = Authority::new();
-    let zookeeper = authority.server();
-    let [ca, cert, key] = ["ca.crt", "client.crt", "client.key"].map(|name| authority.shown(name));
-    let whole = format!(
-        "{}?ca-file={ca}&client-cert-file={cert}&client-key-file={key}",
-        zookeeper.url()
-    );
+    let authority = Authority::new().unwrap();
+    let zookeeper = ZooKeeper::start_with(1, &[], Some(&authority.server())).unwrap();
+    let whole = format!("{}?{}", zookeeper.url(), authority.showing());
     let client = connect(&whole).await;
     let holder = take(&client, "x", ms(2000)).await;
     tokio::time::sleep(ms(3000)).await;
@@ -196,14 +123,15 @@ async fn certificates_are_checked_on_both_sides() {
         "{findings:?}"
     );
 
-    let other = Authority::new();
-    let foreign = format!("{}?ca-file={}", zookeeper.url(), other.shown("ca.crt"));
+    let other = Authority::new().unwrap();
+    let foreign = format!("{}?{}", zookeeper.url(), other.trusting());
     let foreign = leasehold::connect(&foreign).await.unwrap_err();
     assert!(
         foreign.to_string().contains("can't be trusted"),
         "{foreign}"
     );
-    let unknown = leasehold::connect(&format!("{}?ca-file={ca}", zookeeper.url())).await;
+    let unknown =
+        leasehold::connect(&format!("{}?{}", zookeeper.url(), authority.trusting())).await;
     assert!(
         unknown.is_err(),
         "a client without a certificate was let in"

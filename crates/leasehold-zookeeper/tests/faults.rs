@@ -6,38 +6,14 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use leasehold::{Client, Guard, HoldState, LossReason, Release};
+use leasehold::{HoldState, LossReason, Release};
 use leasehold_core::clock;
+use leasehold_testkit::clusters::{self, Cluster as _, Scene};
 use leasehold_testkit::servers::{Direction, Proxy, ZooKeeper};
 
 const TTL: Duration = Duration::from_secs(8);
 /// A session may end this much later than it was asked to.
 const TICK: Duration = Duration::from_millis(200);
-
-type Waiter = tokio::task::JoinHandle<leasehold::Result<Guard>>;
-
-/// A holder, a waiter behind it, both with this URL.
-async fn scene(url: &str) -> (Client, Guard, Waiter) {
-    let client = connect(url).await;
-    let holder = take(&client, "x", TTL).await;
-    let next = lock(&client, "x", TTL);
-    let waiter = tokio::spawn(async move { next.acquire().await });
-    queued(&client, "x", 1).await;
-    (client, holder, waiter)
-}
-
-/// The holder kept its lock all the while, and the waiter is next.
-async fn assert_unharmed(holder: Guard, waiter: Waiter) {
-    assert!(holder.is_held(), "{holder:?}");
-    assert!(!waiter.is_finished(), "two holders");
-    let token = holder.token();
-    until(SLACK * 2, async || holder.state() == HoldState::Held).await;
-    assert_eq!(holder.release().await.unwrap(), Release::Freed);
-    let next = tokio::time::timeout(SLACK * 2, waiter).await.unwrap();
-    let next = next.unwrap().unwrap();
-    assert!(next.token() > token);
-    next.release().await.unwrap();
-}
 
 /// A follower that the leader doesn't hear any more goes on answering pings and reads. The leader ends the session, and
 /// gives the lock to another; a holder on that follower must have known before.
@@ -47,8 +23,8 @@ async fn a_holder_on_a_follower_that_is_cut_off_knows_first() {
     let zookeeper = ZooKeeper::start_linked(3, &["syncLimit=150"]).unwrap();
     let leader = zookeeper.leader().unwrap();
     let follower = (leader + 1) % 3;
-    let cut_off = connect(&only(&zookeeper, follower)).await;
-    let other = connect(&only(&zookeeper, leader)).await;
+    let cut_off = connect(&zookeeper.url_of_one(follower)).await;
+    let other = connect(&zookeeper.url_of_one(leader)).await;
     let holder = take(&cut_off, "x", TTL).await;
     let token = holder.token();
     let held = holder.held();
@@ -84,19 +60,14 @@ async fn a_holder_on_a_follower_that_is_cut_off_knows_first() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_leader_costs_no_lock() {
-    let mut zookeeper = three();
-    let leader = zookeeper.leader().unwrap();
-    let (_client, holder, waiter) = scene(&zookeeper.url()).await;
-    zookeeper.member(leader).kill().unwrap();
-    tokio::time::sleep(TTL * 2).await;
-    assert_unharmed(holder, waiter).await;
+    clusters::killed_leader_costs_no_lock(&mut three(), TTL).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_leader_costs_no_lock_or_the_holder_knows_first() {
     let mut zookeeper = ZooKeeper::start_with(3, &["syncLimit=5"], None).unwrap();
     let leader = zookeeper.leader().unwrap();
-    let (client, holder, waiter) = scene(&zookeeper.url()).await;
+    let Scene { holder, waiter, .. } = Scene::begin(&zookeeper.url(), TTL).await;
     zookeeper.member(leader).freeze().unwrap();
     tokio::time::sleep(TTL * 2).await;
     zookeeper.member(leader).thaw().unwrap();
@@ -108,19 +79,11 @@ async fn a_frozen_leader_costs_no_lock_or_the_holder_knows_first() {
     drop(holder);
     let next = tokio::time::timeout(SLACK * 2, waiter).await.unwrap();
     next.unwrap().unwrap().release().await.unwrap();
-    client.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_restarted_one_after_the_other_cost_no_lock() {
-    let mut zookeeper = three();
-    let (_client, holder, waiter) = scene(&zookeeper.url()).await;
-    for at in 0..3 {
-        zookeeper.member(at).stop().unwrap();
-        zookeeper.start_again(at).unwrap();
-        tokio::time::sleep(TTL / 2).await;
-    }
-    assert_unharmed(holder, waiter).await;
+    clusters::restarted_members_cost_no_lock(&mut three(), TTL).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -129,22 +92,19 @@ async fn a_client_cut_off_from_one_server_turns_to_another() {
     let proxies: Vec<Proxy> = (0..3)
         .map(|at| Proxy::start(zookeeper.address(at)).unwrap())
         .collect();
-    let hosts: Vec<String> = proxies
-        .iter()
-        .map(|proxy| proxy.address().to_string())
-        .collect();
-    let (_client, holder, waiter) = scene(&format!("zookeeper://{}", hosts.join(","))).await;
+    let hosts: Vec<_> = proxies.iter().map(Proxy::address).collect();
+    let scene = Scene::begin(&zookeeper.url_of(&hosts), TTL).await;
     for proxy in &proxies {
         for direction in Direction::BOTH {
             proxy.freeze(direction);
         }
         tokio::time::sleep(TTL).await;
-        assert!(holder.is_held(), "{holder:?}");
+        assert!(scene.holder.is_held(), "{scene:?}");
         for direction in Direction::BOTH {
             proxy.thaw(direction);
         }
     }
-    assert_unharmed(holder, waiter).await;
+    scene.assert_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -177,40 +137,12 @@ async fn a_holder_cut_off_is_uncertain_at_once_and_its_lock_free_in_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_counts_from_its_send_and_is_worth_three_quarters() {
-    let zookeeper = single();
-    let proxy = Proxy::start(zookeeper.address(0)).unwrap();
-    let client = connect(&format!("zookeeper://{}", proxy.address())).await;
-    let ttl = Duration::from_secs(20);
-    let holder = take(&client, "x", ttl).await;
-    let delay = ms(600);
-    proxy.delay(Direction::ToClient, delay);
-    holder.extend(ttl).await.unwrap();
-    let most = (ttl * 3 / 4).mul_f64(0.99) - delay;
-    assert!(holder.remaining() <= most, "{holder:?}");
-    assert!(holder.remaining() > most - SLACK, "{holder:?}");
-    proxy.delay(Direction::ToClient, Duration::ZERO);
-    holder.release().await.unwrap();
+    clusters::renewal_counts_from_its_send(&single(), 1, 0.75).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_nobody_renews_ends_in_time_though_its_session_goes_on() {
-    let zookeeper = single();
-    let client = connect(&zookeeper.url()).await;
-    let other = connect(&zookeeper.url()).await;
-    let renewed = take(&client, "renewed", TTL).await;
-    let lock = lock(&client, "left", TTL).renew(false);
-    let left = lock.try_acquire().await.unwrap().unwrap();
-    let taken = clock::now();
-    // Its guard stays, and nobody releases it.
-    let next = common::lock(&other, "left", TTL)
-        .acquire_within(TTL * 3)
-        .await;
-    let next = next.unwrap().expect("free after its TTL");
-    assert!(since(taken) < TTL + TICK + ms(1000) + SLACK);
-    assert!(!left.is_held() && renewed.is_held());
-    assert!(next.token() > left.token());
-    assert_eq!(left.release().await.unwrap(), Release::Another);
-    assert!(next.is_held());
+    clusters::left_hold_ends_in_time(&single(), TTL).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,24 +3,20 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, mpsc};
+use std::process::Command;
 use std::time::Duration;
 
 use common::*;
 use leasehold::Release;
-use leasehold_testkit::servers::ZooKeeper;
+use leasehold_testkit::program::Program;
+use leasehold_testkit::servers::{ZooKeeper, python_packages};
 
 /// How long another client may take to start: Java compiles its program first.
 const START: Duration = Duration::from_secs(60);
 
 /// Another client that takes a lock, and gives it back when its input ends.
-struct Other {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-}
+struct Other(Program);
 
 impl Other {
     /// Curator, `mutex` or `read`ing.
@@ -35,89 +31,35 @@ impl Other {
         let mut command = Command::new("python3");
         command
             .arg(here("peers/kazoo_lock.py"))
-            .env("PYTHONPATH", kazoo());
+            .env("PYTHONPATH", python_packages("kazoo", KAZOO).unwrap());
         Self::start(command, zookeeper, name, patterns)
     }
 
     fn start(mut command: Command, zookeeper: &ZooKeeper, name: &str, last: &str) -> Self {
-        let mut child = command
+        command
             .arg(zookeeper.address(0).to_string())
             .arg(format!("/{name}"))
-            .arg(last)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in out.lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        Self { child, lines }
-    }
-
-    fn says_within(&self, word: &str, most: Duration) -> bool {
-        self.lines.recv_timeout(most).is_ok_and(|line| line == word)
+            .arg(last);
+        Self(Program::start(&mut command))
     }
 
     fn holds_within(&self, most: Duration) -> bool {
-        self.says_within("held", most)
+        self.0.line_within(most).as_deref() == Some("held")
     }
 
     fn end(&mut self) {
-        drop(self.child.stdin.take());
-        assert!(self.says_within("free", SLACK * 2));
+        self.0.end_input();
+        assert_eq!(self.0.line_within(SLACK * 2).as_deref(), Some("free"));
     }
 }
 
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+const KAZOO: &str =
+    "kazoo==2.11.0 --hash=sha256:aa6be17159540dae4087661b8d4e24c7b58d4dc26170a2d5b8468b06712d84a9";
 
 fn here(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests")
         .join(file)
-}
-
-/// The folder that has kazoo; brought on first use.
-fn kazoo() -> PathBuf {
-    static BRINGING: Mutex<()> = Mutex::new(());
-    let _one = BRINGING.lock().unwrap();
-    let folder = here("../../../target/peers/kazoo");
-    if folder.join("kazoo").is_dir() {
-        return folder;
-    }
-    std::fs::create_dir_all(&folder).unwrap();
-    let pin = folder.join("pin.txt");
-    let text = "kazoo==2.11.0 --hash=sha256:aa6be17159540dae4087661b8d4e24c7b58d4dc26170a2d5b8468b06712d84a9\n";
-    std::fs::write(&pin, text).unwrap();
-    let done = Command::new("python3")
-        .args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--disable-pip-version-check",
-        ])
-        .args(["--root-user-action=ignore", "--require-hashes", "--target"])
-        .arg(&folder)
-        .arg("--requirement")
-        .arg(&pin)
-        .output()
-        .expect("kazoo needs python3 with pip");
-    assert!(
-        done.status.success(),
-        "kazoo can't be brought: {}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-    folder
 }
 
 /// Ours holds and the other waits; another of ours behind it; then the other way round.

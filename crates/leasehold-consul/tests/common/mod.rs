@@ -2,22 +2,11 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
 
-use std::time::Duration;
-
-use leasehold::{Client, Guard, Inspection, Lock};
-use leasehold_core::clock::{self, Moment};
 use leasehold_testkit::servers::Consul;
+pub(crate) use leasehold_testkit::steps::*;
 
-/// A TTL that no test waits for.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
-/// How much later than promised anything may be on a busy machine.
-pub(crate) const SLACK: Duration = Duration::from_secs(5);
 /// A shorter shortest TTL than a server has by itself, so that tests don't wait for minutes.
 pub(crate) const SHORT_TTLS: &str = r#""session_ttl_min":"2s""#;
-
-pub(crate) fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 pub(crate) fn single() -> Consul {
     Consul::start_with(1, SHORT_TTLS, None).unwrap()
@@ -27,51 +16,6 @@ pub(crate) fn three() -> Consul {
     // A dead leader is noticed within a TTL.
     let settings = format!(r#"{SHORT_TTLS},"performance":{{"raft_multiplier":1}}"#);
     Consul::start_with(3, &settings, None).unwrap()
-}
-
-pub(crate) async fn connect(url: &str) -> Client {
-    leasehold::connect(url).await.unwrap()
-}
-
-pub(crate) fn lock(client: &Client, name: &str, ttl: Duration) -> Lock {
-    client.lock(name).unwrap().ttl(ttl)
-}
-
-/// Takes a lock that must be free.
-pub(crate) async fn take(client: &Client, name: &str, ttl: Duration) -> Guard {
-    let got = lock(client, name, ttl).try_acquire().await.unwrap();
-    got.unwrap_or_else(|| panic!("{name} was to be free and is busy"))
-}
-
-pub(crate) async fn assert_busy(client: &Client, name: &str) {
-    let got = lock(client, name, LONG).try_acquire().await.unwrap();
-    assert!(got.is_none(), "{name} was to be busy: {got:?}");
-}
-
-pub(crate) fn since(moment: Moment) -> Duration {
-    clock::now().since(moment).steady
-}
-
-/// Waits until it is so; how long that took. Panics after `most`.
-pub(crate) async fn until(most: Duration, mut so: impl AsyncFnMut() -> bool) -> Duration {
-    let begun = clock::now();
-    while !so().await {
-        let waited = since(begun);
-        assert!(waited < most, "not so after {waited:?}");
-        tokio::time::sleep(ms(10)).await;
-    }
-    since(begun)
-}
-
-/// Waits until `inspect` shows what is wanted.
-pub(crate) async fn seen(client: &Client, name: &str, wanted: impl Fn(&Inspection) -> bool) {
-    until(ms(20_000), async || {
-        client
-            .inspect(name)
-            .await
-            .is_ok_and(|inspection| wanted(&inspection))
-    })
-    .await;
 }
 
 /// All keys there are.

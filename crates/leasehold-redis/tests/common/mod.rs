@@ -12,19 +12,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::store::Broken;
-use leasehold::{Client, Error, Guard, Inspection, Lock, LossReason, Release};
-use leasehold_core::clock::{self, Moment};
+use leasehold::{Client, Error, Guard, LossReason, Release};
 use leasehold_testkit::servers::{Proxy, Redis, RedisEdition};
+pub(crate) use leasehold_testkit::steps::{
+    LONG, assert_busy, connect, lock, ms, queued, since, take, until,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A TTL that no test waits for.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// How much later than promised anything may be on a busy machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(2);
-
-pub(crate) fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 pub(crate) fn server() -> Redis {
     Redis::start(RedisEdition::Redis7).unwrap()
@@ -45,52 +41,6 @@ pub(crate) fn proxied() -> (Redis, Proxy) {
 
 pub(crate) fn url_of(address: SocketAddr) -> String {
     format!("redis://{address}")
-}
-
-pub(crate) async fn connect(url: &str) -> Client {
-    leasehold::connect(url).await.unwrap()
-}
-
-pub(crate) fn lock(client: &Client, name: &str, ttl: Duration) -> Lock {
-    client.lock(name).unwrap().ttl(ttl)
-}
-
-/// Takes a lock that must be free.
-pub(crate) async fn take(client: &Client, name: &str, ttl: Duration) -> Guard {
-    let got = lock(client, name, ttl).try_acquire().await.unwrap();
-    got.unwrap_or_else(|| panic!("{name} was to be free and is busy"))
-}
-
-pub(crate) async fn assert_busy(client: &Client, name: &str) {
-    let got = lock(client, name, LONG).try_acquire().await.unwrap();
-    assert!(got.is_none(), "{name} was to be busy: {got:?}");
-}
-
-pub(crate) fn since(moment: Moment) -> Duration {
-    clock::now().since(moment).steady
-}
-
-/// Waits until it is so; how long that took. Panics after `most`.
-pub(crate) async fn until(most: Duration, mut so: impl AsyncFnMut() -> bool) -> Duration {
-    let begun = clock::now();
-    while !so().await {
-        let waited = since(begun);
-        assert!(waited < most, "not so after {waited:?}");
-        tokio::time::sleep(ms(3)).await;
-    }
-    since(begun)
-}
-
-/// Waits until `inspect` shows what is wanted.
-pub(crate) async fn seen(client: &Client, name: &str, wanted: impl Fn(&Inspection) -> bool) {
-    until(ms(10_000), async || {
-        wanted(&client.inspect(name).await.unwrap())
-    })
-    .await;
-}
-
-pub(crate) async fn queued(client: &Client, name: &str, count: usize) {
-    seen(client, name, |seen| seen.waiters.len() == count).await;
 }
 
 /// Everything the library does on a server.

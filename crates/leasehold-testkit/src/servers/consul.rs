@@ -197,12 +197,12 @@ impl Consul {
         self.members.len()
     }
 
-    /// The member that leads, as `at` sees it.
+    /// The member that leads, as the first one sees it.
     ///
     /// # Errors
     /// When there is none, or no answer.
-    pub fn leader_seen_by(&self, at: usize) -> Result<usize> {
-        let leader = self.call(at, "GET", "/v1/status/leader", "")?;
+    pub fn leader(&self) -> Result<usize> {
+        let leader = self.call(0, "GET", "/v1/status/leader", "")?;
         let leads = |member: &Member| leader.contains(&member.rpc.address().to_string());
         self.members
             .iter()
@@ -344,7 +344,7 @@ mod tests {
     fn a_cluster_goes_on_without_one_member_and_not_without_two() {
         let mut consul = Consul::start_with(3, QUICK, None).unwrap();
         let write = |consul: &Consul, at| consul.call(at, "PUT", "/v1/kv/x", "1");
-        let leader = consul.leader_seen_by(0).unwrap();
+        let leader = consul.leader().unwrap();
         consul.member(leader).kill().unwrap();
         let (one, two) = ((leader + 1) % 3, (leader + 2) % 3);
         let goes_on = (0..200).any(|_| {

@@ -36,7 +36,8 @@ pub use redis::{Redis, RedisEdition};
 pub use redlock::RedisNodes;
 pub use sentinel::RedisSentinel;
 pub use server::Server;
-pub use tls::TlsFiles;
+pub use tls::{Authority, TlsFiles};
+pub use wheel::python_packages;
 pub use zookeeper::ZooKeeper;
 
 /// Why a server isn't there. Its debug form is its text, so that `unwrap` shows a log as lines.

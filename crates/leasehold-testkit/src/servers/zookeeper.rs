@@ -35,6 +35,9 @@ admin.enableServer=false
 standaloneEnabled=true
 ";
 
+/// The file with a server's certificate and key, in its data folder.
+const KEY_STORE: &str = "server.pem";
+
 /// An ensemble of one's own.
 #[derive(Debug)]
 pub struct ZooKeeper {
@@ -65,7 +68,7 @@ impl ZooKeeper {
     }
 
     /// As [`start`](Self::start), each with more settings, for example `tickTime=2000`, and with TLS for clients that
-    /// show a certificate. The TLS files' `cert` holds certificate and key.
+    /// show a certificate.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -217,6 +220,11 @@ impl ZooKeeper {
         fs::write(data.join("myid"), (at + 1).to_string())?;
         let settings = folder.join("zoo.cfg");
         fs::write(&settings, self.settings_of(at, &data))?;
+        if let Some(tls) = &self.tls {
+            // It takes both in one file.
+            let both = [fs::read(&tls.key)?, fs::read(&tls.cert)?].concat();
+            fs::write(data.join(KEY_STORE), both)?;
+        }
         let mut command = Self::java()?;
         command
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
@@ -249,7 +257,7 @@ impl ZooKeeper {
                  ssl.trustStore.location={}\nssl.trustStore.type=PEM\n\
                  ssl.clientAuth=need\nssl.hostnameVerification=false\n",
                 own.secure.number(),
-                tls.cert.display(),
+                data.join(KEY_STORE).display(),
                 tls.ca.display()
             );
         }

@@ -126,3 +126,90 @@ impl<S: SessionStore> Drop for Seat<S> {
         state.tidy(&self.name);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::error::{Error, ErrorKind};
+
+    /// A store that answers nothing.
+    #[derive(Debug)]
+    struct Silent;
+
+    #[async_trait]
+    impl SessionStore for Silent {
+        type Live = ();
+        type Made = ();
+
+        async fn begin(&self, _: &Arc<Session<Self>>) -> Result<((), Pulse)> {
+            Err(Error::new(ErrorKind::Unavailable, "silent"))
+        }
+
+        async fn beat(&self, _: &Session<Self>, (): &()) -> Result<Option<Pulse>> {
+            Err(Error::new(ErrorKind::Unavailable, "silent"))
+        }
+
+        async fn give_up(&self, _: &Session<Self>, _: &Name) -> Result<()> {
+            Err(Error::new(ErrorKind::Unavailable, "silent"))
+        }
+
+        async fn end(&self, (): ()) {}
+    }
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    /// A place whose key was made for a TTL.
+    fn seat() -> Seat<Silent> {
+        let seat = Seat::take(Arc::new(Session::new(TTL)), Name::new("x").unwrap());
+        seat.with(|place| {
+            assert!(place.send(end(clock::now(), TTL)));
+            place.answered();
+            place.made = Some(());
+        });
+        seat
+    }
+
+    fn pulse(ttl: Duration) -> Pulse {
+        Pulse {
+            since: clock::now(),
+            ttl,
+            keys: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_renewal_lasts_no_longer_than_the_beat_is_worth() {
+        let seat = seat();
+        for (worth, lasts) in [(TTL, TTL), (TTL / 2, TTL / 2), (TTL * 2, TTL)] {
+            let pulse = pulse(worth);
+            let renewed = Renewal::Renewed {
+                since: pulse.since,
+                ttl: lasts,
+            };
+            assert_eq!(seat.renewed(&pulse, TTL), renewed);
+        }
+    }
+
+    /// Its session has begun to delete its key: a beat that comes then is no renewal.
+    #[tokio::test]
+    async fn what_is_given_up_is_not_renewed_by_a_beat() {
+        let seat = seat();
+        let over = end(clock::now(), TTL * 2);
+        assert!(seat.with(|place| place.give_up(over)));
+        let renewal = seat.renewed(&pulse(TTL), TTL);
+        assert_eq!(renewal, Renewal::Lost(LossReason::Expired));
+    }
+
+    #[tokio::test]
+    async fn an_ended_session_is_why_a_hold_is_lost_and_answers_no_renewal() {
+        let seat = seat();
+        assert_eq!(seat.loss(), LossReason::Broken);
+        seat.session.end();
+        assert_eq!(seat.loss(), LossReason::SessionLost);
+        let last = clock::now();
+        assert!(seat.renewing(TTL, last, true).await.unwrap().is_none());
+        assert!(seat.beginning().await.unwrap().is_none());
+    }
+}

@@ -30,7 +30,9 @@ async fn servers_restarted_one_after_the_other_cost_no_lock() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_on_a_frozen_old_leader_knows_first_and_stays_lost() {
-    clusters::holder_on_a_frozen_old_leader_knows_first(&mut three(), TTL).await;
+    let mut consul = three();
+    let next = clusters::holder_on_a_frozen_old_leader_knows_first(&mut consul, TTL).await;
+    assert_eq!(next.release().await.unwrap(), Release::Freed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

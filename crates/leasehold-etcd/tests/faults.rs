@@ -34,7 +34,13 @@ async fn members_restarted_one_after_the_other_cost_no_lock() {
 async fn a_holder_on_a_frozen_old_leader_knows_first_and_stays_lost() {
     for edition in EtcdEdition::ALL {
         let mut etcd = Etcd::start(edition, 3).unwrap();
-        clusters::holder_on_a_frozen_old_leader_knows_first(&mut etcd, TTL).await;
+        let next = clusters::holder_on_a_frozen_old_leader_knows_first(&mut etcd, TTL).await;
+        // An old leader of before 3.4.31 and 3.5.13 may end a lease that the new one keeps: its holder is told.
+        let ended = HoldState::Lost(LossReason::SessionLost);
+        if edition == EtcdEdition::Etcd34 && next.state() == ended {
+            continue;
+        }
+        assert_eq!(next.release().await.unwrap(), Release::Freed, "{edition:?}");
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use common::{Done, Host, LONG, done};
@@ -88,30 +88,50 @@ fn too_few_replicas_fail_a_run_at_once_or_at_the_end_of_its_wait() {
     Host::on(redis.url()).run(&["status", "x"]).is(1);
 }
 
+fn waiting_for_3_s(host: &Host) -> Child {
+    let args = [
+        "run", "x", "--ttl", "3s", "--wait", "3s", "--", "touch", "ran",
+    ];
+    let mut command = host.command(&args);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let waiting = command.spawn().unwrap();
+    host.await_waiters("x", 1);
+    waiting
+}
+
 /// What it asked for is granted after its wait: its own late grant makes the lock no other's.
 #[test]
 fn a_wait_that_ends_in_an_outage_is_69_also_where_its_own_grant_comes_too_late() {
     let redis = server();
     let host = Host::on(redis.url());
     let holding = host.hold("x", &["--ttl", "3s"]);
-    let args = [
-        "run", "x", "--ttl", "3s", "--wait", "3s", "--", "touch", "ran",
-    ];
-    let waiting = host
-        .command(&args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    host.await_waiters("x", 1);
+    let begun = clock::now();
+    let waiting = waiting_for_3_s(&host);
     redis.freeze().unwrap();
     // Longer than the wait and the holder's lease, shorter than the last question may take.
-    std::thread::sleep(Duration::from_millis(5500));
+    std::thread::sleep(Duration::from_millis(3600).saturating_sub(since(begun)));
     redis.thaw().unwrap();
     let waited: Done = waiting.wait_with_output().unwrap().into();
     waited.is(69);
     assert!(!host.path().join("ran").exists());
     holding.wait();
+}
+
+#[test]
+fn a_wait_ends_in_time_and_with_69_on_a_store_that_stands_still() {
+    let redis = server();
+    let host = Host::on(redis.url());
+    let holding = host.hold("x", &["--ttl", "30s"]);
+    let begun = clock::now();
+    let waiting = waiting_for_3_s(&host);
+    redis.freeze().unwrap();
+    let waited: Done = waiting.wait_with_output().unwrap().into();
+    let took = since(begun);
+    // The last question alone could once take five seconds more.
+    assert!(took < Duration::from_millis(7500), "{took:?}");
+    waited.is(69).says("gave no answer");
+    redis.thaw().unwrap();
+    holding.end();
 }
 
 #[test]

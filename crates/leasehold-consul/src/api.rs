@@ -57,7 +57,11 @@ impl Link {
         // Not by its path: servers refuse paths with characters that can't be printed.
         let answer = self.look(&[Op::get(key)], patience).await?;
         match answer.errors().first() {
-            None => Ok(answer.last().cloned()),
+            None => match answer.last() {
+                Some(entry) => Ok(Some(entry.clone())),
+                // One that isn't there is an error: this one is, and is kept from us.
+                None => Err(Failure::Refused(unauthorized("the key may not be read"))),
+            },
             Some(error) if error.what.ends_with("\" doesn't exist") => Ok(None),
             Some(error) => Err(Failure::Refused(unauthorized(&error.what))),
         }
@@ -91,6 +95,9 @@ impl Link {
         let call = Call::get(format!("/v1/kv/{}?keys&consistent", encoded(prefix)));
         let answer = self.ask(&call, patience).await?;
         if !is_there(&answer) {
+            // Those that the token may not read are left out. Reading one says so, also where there is none.
+            let probe = Call::get(format!("/v1/kv/{}.lock", encoded(prefix)));
+            self.ask(&probe, patience).await?;
             return Ok(Vec::new());
         }
         read(&answer, "the keys")

@@ -75,7 +75,7 @@ impl Config {
         }
         if url.user().is_some() {
             return Err(invalid(
-                "it has a user; Consul knows tokens alone, and a token stands in the place of the password",
+                "it has a user; Consul knows tokens alone, and a token stands where a password does: consul://:TOKEN@host",
             ));
         }
         let token = url.password().map(str::to_owned);

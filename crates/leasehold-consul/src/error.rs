@@ -107,6 +107,10 @@ pub(crate) fn broken(error: &hyper_util::client::legacy::Error) -> Failure {
             Error::new(ErrorKind::Ambiguous, "the connection broke").because(text),
         );
     }
+    if text.contains("InvalidContentType") {
+        let what = "the server doesn't speak TLS at this port; its HTTPS port is often 8501, and consul:// is for the other";
+        return Failure::Unsent(Error::new(ErrorKind::Unavailable, what).because(text));
+    }
     Failure::Unsent(if text.contains("invalid peer certificate") {
         Error::new(
             ErrorKind::Unavailable,

@@ -80,6 +80,25 @@ async fn refused_tokens_are_said_and_never_shown() {
         let text = format!("{error} {error:?}");
         assert!(!text.contains("33333333"), "{text}");
     }
+    // What may not be read isn't free.
+    let holder = take(
+        &connect(&url(&consul, &format!(":{LOCKER}@"))).await,
+        "x",
+        LONG,
+    )
+    .await;
+    for token in [format!(":{STRANGER}@"), String::new()] {
+        let client = connect(&url(&consul, &token)).await;
+        let errors = [
+            client.inspect("x").await.unwrap_err(),
+            client.list("").await.unwrap_err(),
+            client.break_hold("x", None).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error:?}");
+        }
+    }
+    assert_eq!(holder.release().await.unwrap(), Release::Freed);
     // A right that lacks for this name alone.
     let everywhere = url(&consul, &format!(":{LOCKER}@")).replace("locks/", "");
     let client = connect(&everywhere).await;

@@ -11,7 +11,7 @@ use crate::clock::{self, Moment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::hold::{Hold, Terms};
-use crate::keeper::{self, Inbox, within};
+use crate::keeper::{self, Inbox, whole_millis, within};
 use crate::lock::Lock;
 use crate::plan::Plan;
 use crate::random::{jitter, shared_jitter};
@@ -50,7 +50,7 @@ pub(crate) async fn acquire(lock: &Lock, wait: Wait) -> Result<Option<Guard>> {
                 None if run.answered && !run.is_stuck() => Ok(None),
                 None => Err(Error::new(
                     ErrorKind::Unavailable,
-                    format!("the store gave no answer within {most:?}"),
+                    format!("the store gave no answer within {:?}", whole_millis(most)),
                 )),
             },
         },

@@ -254,7 +254,7 @@ pub enum LossReason {
     Stolen,
     /// The session that it hung on is gone.
     SessionLost,
-    /// The store gave no answer until the time was over.
+    /// The store confirmed no renewal until the time was over.
     Unreachable,
     /// It reached the longest time it was to be held.
     MaxHold,
@@ -285,7 +285,7 @@ impl std::fmt::Display for LossReason {
             Self::Gone => "it was gone from the store before its time",
             Self::Stolen => "somebody else has it",
             Self::SessionLost => "the session it hung on is gone",
-            Self::Unreachable => "the store gave no answer until its time was over",
+            Self::Unreachable => "no renewal was confirmed before its time was over",
             Self::MaxHold => "it reached the longest time it was to be held",
             Self::Broken => "an operator took it away",
         })

@@ -387,7 +387,15 @@ pub(crate) async fn within<T>(
         Ok(result) => result,
         Err(_) => Err(Error::new(
             ErrorKind::Ambiguous,
-            format!("the store gave no answer within {patience:?}"),
+            format!(
+                "the store gave no answer within {:?}",
+                whole_millis(patience)
+            ),
         )),
     }
+}
+
+/// A duration as people like to read it.
+pub(crate) fn whole_millis(exact: Duration) -> Duration {
+    Duration::from_millis(exact.as_millis().try_into().unwrap_or(u64::MAX))
 }

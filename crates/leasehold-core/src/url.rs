@@ -62,6 +62,13 @@ impl StoreUrl {
             Some((credentials, hosts)) => (Some(credentials), hosts),
             None => (None, authority),
         };
+        // A user for each host, most likely: then all hosts but the last would be read as a password.
+        if credentials.is_some_and(|both| both.contains('@') && both.contains(',')) {
+            return Err(invalid(
+                "it has an '@' twice; user and password stand once, before the first host; write %40 and %2C for \
+                 '@' and ',' in them",
+            ));
+        }
         let (user, password) = match credentials {
             None => (None, None),
             Some(credentials) => match credentials.split_once(':') {
@@ -114,11 +121,18 @@ impl StoreUrl {
         self.password = Some(password);
     }
 
+    /// Consul knows no users: who writes one meant the token, which goes where a password does.
+    fn is_user_secret(&self) -> bool {
+        self.scheme.starts_with("consul")
+    }
+
     /// Whether it holds what [`Display`](fmt::Display) doesn't show: a URL that must not stand on a command
     /// line.
     #[must_use]
     pub fn has_secret(&self) -> bool {
-        self.password.is_some() || self.params.iter().any(|(name, _)| is_secret(name))
+        self.password.is_some()
+            || self.is_user_secret() && self.user.is_some()
+            || self.params.iter().any(|(name, _)| is_secret(name))
     }
 
     /// Takes a parameter out.
@@ -228,8 +242,8 @@ fn decode(text: &str) -> Result<String> {
 /// Whether a parameter's value is a secret, and not the name of a file that holds one. A mistyped name may be meant for
 /// one.
 fn is_secret(param: &str) -> bool {
-    let telling = ["pass", "pwd", "secret", "token", "auth", "credential"];
-    let meant = ["password", "passwd", "secret", "token"];
+    let telling = ["pass", "pwd", "secret", "token", "auth", "cred", "apikey"];
+    let meant = ["password", "passwd", "secret", "token", "api-key"];
     let param = param.to_lowercase();
     !param.ends_with("-file")
         && (telling.iter().any(|part| param.contains(part))
@@ -261,7 +275,9 @@ impl fmt::Display for StoreUrl {
         match (&self.user, &self.password) {
             (None, None) => {}
             (user, password) => {
-                write!(f, "{}", Encoded(user.as_deref().unwrap_or("")))?;
+                let hidden = user.is_some() && self.is_user_secret();
+                let user = user.as_deref().unwrap_or("");
+                write!(f, "{}", Encoded(if hidden { "***" } else { user }))?;
                 if password.is_some() {
                     f.write_str(":***")?;
                 }
@@ -311,17 +327,22 @@ mod tests {
             assert!(!shown.contains("canary"), "{shown}");
             assert!(shown.contains("/f"), "{shown}");
         }
-        for mistyped in ["pasword", "Password", "passord", "tokn", "sercet"] {
+        for mistyped in [
+            "pasword", "Password", "passord", "tokn", "sercet", "apikey", "creds",
+        ] {
             let url =
                 StoreUrl::parse(&format!("redis://h?{mistyped}=canary&prefix=shown")).unwrap();
             assert!(!url.to_string().contains("canary"), "{url}");
             assert!(url.to_string().contains("shown"), "{url}");
         }
+        let url = StoreUrl::parse("consul://canary@h").unwrap();
+        assert!(!url.to_string().contains("canary"), "{url}");
         for text in [
             "me:canary@h",
             "redis://me:canary%zz@h",
             "Redis://me:canary@h",
             "redis://me:canary@h/#",
+            "redis://me:canary@h1,me:canary@h2",
         ] {
             let error = StoreUrl::parse(text).unwrap_err();
             assert!(!format!("{error:?}").contains("canary"), "{error:?}");
@@ -339,7 +360,12 @@ mod tests {
             assert_eq!(StoreUrl::parse(&url.to_string()).unwrap(), url, "{url}");
             assert!(!url.to_string().contains(['\u{1b}', ' ']), "{url}");
         }
-        for text in ["redis://:x@h", "consul://h?token=x", "redis://h?password=x"] {
+        for text in [
+            "redis://:x@h",
+            "consul://x@h",
+            "consul://h?token=x",
+            "redis://h?password=x",
+        ] {
             assert!(StoreUrl::parse(text).unwrap().has_secret(), "{text}");
         }
     }

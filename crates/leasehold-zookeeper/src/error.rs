@@ -39,7 +39,7 @@ pub(crate) fn failure(code: i32) -> Option<Failure> {
         -112 => Failure::SessionOver,
         -102 | -114 | -115 => refused(
             ErrorKind::Unauthorized,
-            "the node's access list refuses us; is the user of its maker in the URL?",
+            "the node's access list refuses us; are user and password in the URL those of its maker?",
         ),
         -108 => refused(
             ErrorKind::Invalid,

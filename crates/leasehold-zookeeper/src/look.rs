@@ -1,7 +1,7 @@
 //! What operators see and do.
 
 use leasehold_core::backend::{Broken, Inspection};
-use leasehold_core::{Holder, Name, Result, Token};
+use leasehold_core::{Error, Holder, Name, Result, Token};
 
 use crate::backend::Shared;
 use crate::contender::texts;
@@ -54,7 +54,7 @@ pub(crate) async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Inspection
             let children = match answer {
                 Ok(answer) => texts(&answer)?,
                 Err(Failure::NoNode) => continue,
-                Err(failure) => return Err(failure.into()),
+                Err(failure) => return Err(Error::from(failure).named(node)),
             };
             let child = |child: &String| match node.as_str() {
                 "" => child.clone(),
@@ -74,7 +74,8 @@ pub(crate) async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Inspection
     names.sort_unstable();
     let mut held = Vec::new();
     for name in names {
-        let inspection = inspect(shared, &name).await?;
+        let inspected = inspect(shared, &name).await;
+        let inspection = inspected.map_err(|error| error.named(name.as_str()))?;
         if inspection.holder.is_some() {
             held.push(inspection);
         }

@@ -83,26 +83,24 @@ impl Asking<'_> {
         };
         Ok(match guard {
             Some(guard) => Outcome::Granted(guard),
-            None => Outcome::Over(self.busy(waited(begun), unmet).await),
+            None => Outcome::Over(self.busy(waited(begun), unmet).await?),
         })
     }
 
-    /// Says who is in the way; answers the exit code.
-    async fn busy(&self, waited: Duration, unmet: &str) -> u8 {
+    /// Says who is in the way; answers the exit code. Who has waited, and is told nothing now, is told of the outage.
+    async fn busy(&self, waited: Duration, unmet: &str) -> Result<u8, Failure> {
         let name = &self.claim.name;
-        let inspect = self.store.client.inspect(name);
-        let found = self
-            .context
-            .once(self.store, "inspect", name, inspect)
-            .await
-            .ok();
-        let skip = self.claim.if_busy == IfBusy::Skip;
-        let mut text = format!("\"{name}\" is busy: {}", in_the_way(found.as_ref()));
-        if self
+        let waits = self
             .claim
             .wait
-            .is_some_and(|wait| wait != Wait::AtMost(Duration::ZERO))
-        {
+            .is_some_and(|wait| wait != Wait::AtMost(Duration::ZERO));
+        let found = match self.context.last_look(self.store, name).await {
+            Err(failure) if waits && failure.is_outage() => return Err(failure),
+            found => found.ok(),
+        };
+        let skip = self.claim.if_busy == IfBusy::Skip;
+        let mut text = format!("\"{name}\" is busy: {}", in_the_way(found.as_ref()));
+        if waits {
             text = format!("{text}; waited {}", duration::show(waited));
         }
         text.push_str(unmet);
@@ -113,10 +111,10 @@ impl Asking<'_> {
             holder: holder.map(HolderJson::from),
             ..event
         });
-        match self.claim.if_busy {
+        Ok(match self.claim.if_busy {
             IfBusy::Skip => 0,
             IfBusy::Fail => self.claim.busy_code.unwrap_or(BUSY),
-        }
+        })
     }
 
     /// Tells those who asked for more that the lock is taken.

@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::time::Duration;
 
-use leasehold::StoreUrl;
+use leasehold::{Inspection, StoreUrl};
 use leasehold_core::clock::{self, Moment};
 
 use crate::config::Settings;
@@ -28,6 +28,8 @@ use crate::store::{self, Store};
 
 /// The pause before a question that got no answer is asked again.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How long a store has to say who is in the way, once a wait is over.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// What every command gets.
 pub(crate) struct Context {
@@ -103,7 +105,7 @@ impl Context {
         let left = most.saturating_sub(clock::now().since(self.begun).steady);
         match tokio::time::timeout(left, answer).await {
             Ok(answer) => answer,
-            Err(_) => Err(failure.unwrap_or_else(|| no_answer(most))),
+            Err(_) => Err(failure.unwrap_or_else(|| self.no_answer(most))),
         }
     }
 
@@ -116,17 +118,38 @@ impl Context {
         question: impl Future<Output = leasehold::Result<T>>,
     ) -> Result<T, Failure> {
         let most = self.settings.connect_timeout.value;
+        self.within(most, store, operation, name, question).await
+    }
+
+    /// Who is in the way, once a wait is over: a store that doesn't answer now makes it little longer.
+    async fn last_look(&self, store: &Store, name: &str) -> Result<Inspection, Failure> {
+        let most = self.settings.connect_timeout.value.min(LAST_LOOK);
+        let inspect = store.client.inspect(name);
+        self.within(most, store, "acquire", name, inspect).await
+    }
+
+    async fn within<T>(
+        &self,
+        most: Duration,
+        store: &Store,
+        operation: &str,
+        name: &str,
+        question: impl Future<Output = leasehold::Result<T>>,
+    ) -> Result<T, Failure> {
         let answer = match tokio::time::timeout(most, question).await {
             Ok(answer) => answer.map_err(Failure::from),
-            Err(_) => Err(no_answer(most)),
+            Err(_) => Err(self.no_answer(most)),
         };
         answer.map_err(|failure| failure.during(operation).named(name).on(&store.shown))
     }
-}
 
-fn no_answer(most: Duration) -> Failure {
-    Failure::unavailable(format!(
-        "the store gave no answer within {} (--connect-timeout)",
-        duration::exact(most)
-    ))
+    fn no_answer(&self, most: Duration) -> Failure {
+        let option = if most == self.settings.connect_timeout.value {
+            " (--connect-timeout)"
+        } else {
+            ""
+        };
+        let most = duration::exact(most);
+        Failure::unavailable(format!("the store gave no answer within {most}{option}"))
+    }
 }

@@ -188,7 +188,7 @@ impl Task<'_> {
         let why = match reason {
             Some(reason) => reason.to_string(),
             None => {
-                "the store gave no answer, and the command has to end before the lease does".into()
+                "no renewal was confirmed, and the command has to end before the lease does".into()
             }
         };
         let text = format!(

@@ -73,13 +73,10 @@ pub(super) async fn acquire(
     match outcome {
         // The time was over before an answer to the last question came: busy, unless the store is really out. It is
         // where all that is held is a grant of ours that came too late.
-        Err(failure) if failure.is_outage() => {
-            let inspect = store.client.inspect(name);
-            match context.once(store, "acquire", name, inspect).await {
-                Ok(found) if found.holder.as_ref().is_some_and(is_anothers) => Ok(None),
-                _ => Err(failure),
-            }
-        }
+        Err(failure) if failure.is_outage() => match context.last_look(store, name).await {
+            Ok(found) if found.holder.as_ref().is_some_and(is_anothers) => Ok(None),
+            _ => Err(failure),
+        },
         outcome => outcome,
     }
 }

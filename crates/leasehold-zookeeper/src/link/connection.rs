@@ -45,8 +45,10 @@ pub(super) async fn reach(
         Ok(answer)
     };
     let answer = answered.await.map_err(|error| {
-        // So does one that has no leader, and one that has too many connections of this host.
-        unreachable(&format!("{host} ended the connection: {error}"))
+        unreachable(&format!(
+            "{host} ended the connection, as one does that has no leader, or as many connections of this host as it \
+             takes (maxClientCnxns): {error}"
+        ))
     })?;
     let connected = Connected::decode(&answer)
         .ok_or_else(|| unreachable(&format!("{host} doesn't speak as ZooKeeper does")))?;

@@ -93,6 +93,18 @@ impl Round {
         self.quorum.has(self.accepted)
     }
 
+    /// The same round among nodes with other numbers.
+    #[cfg(test)]
+    pub(crate) fn renumbered(&self, new: impl Fn(Node) -> Node) -> Self {
+        let set = |nodes: Nodes| nodes.iter().map(&new).collect();
+        Self {
+            granted: set(self.granted),
+            accepted: set(self.accepted),
+            refused: set(self.refused),
+            ..self.clone()
+        }
+    }
+
     /// Too few are left that could take the token, `open` being those that haven't answered the first question.
     pub(crate) fn is_lost(&self, open: Nodes) -> bool {
         self.token.is_some()

@@ -8,6 +8,7 @@
 //! the round must be found wrong. The largest ones take minutes: `cargo xtask test --full`.
 
 use std::hash::Hash;
+use std::ops::Range;
 
 use stateright::{Model, Property};
 
@@ -172,6 +173,55 @@ impl State {
     }
 }
 
+/// Nodes that are alike are numbered in the order of what is known of them: states that differ in numbers alone are one.
+/// All that is said of a node is said of it and of no other, so that order is enough.
+fn renumber(state: &mut State, alike: Range<Node>) {
+    let mut order: Vec<Node> = alike.clone().collect();
+    order.sort_by_cached_key(|node| known_of(state, *node));
+    if order.iter().copied().eq(alike.clone()) {
+        return;
+    }
+    let new = |node: Node| match order.iter().position(|old| *old == node) {
+        Some(at) => alike.start + at as Node,
+        None => node,
+    };
+    let mut nodes = state.nodes.clone();
+    for (node, server) in (0..).zip(&state.nodes) {
+        nodes[usize::from(new(node))] = server.clone();
+    }
+    state.nodes = nodes;
+    for acquirer in &mut state.acquirers {
+        acquirer.round = acquirer.round.renumbered(new);
+    }
+    for message in &mut state.network {
+        *message.node() = new(*message.node());
+    }
+    state.network.sort_unstable();
+}
+
+type Known = (Option<Who>, u64, Vec<(bool, bool)>, Vec<Message>);
+
+fn known_of(state: &State, node: Node) -> Known {
+    let server = &state.nodes[usize::from(node)];
+    let rounds = state.acquirers.iter().map(|one| &one.round);
+    let said = rounds.map(|round| (round.held().contains(node), round.kept().contains(node)));
+    let mut messages = state.network.clone();
+    messages.retain_mut(|message| std::mem::take(message.node()) == node);
+    (server.lock, server.counter, said.collect(), messages)
+}
+
+impl Message {
+    fn node(&mut self) -> &mut Node {
+        match self {
+            Self::Take(_, node)
+            | Self::TakeAgain(_, node)
+            | Self::Granted(_, node, _)
+            | Self::Write(_, node, _)
+            | Self::Accepted(_, node) => node,
+        }
+    }
+}
+
 impl Acquirer {
     fn new() -> Self {
         Self {
@@ -185,6 +235,15 @@ impl Acquirer {
 impl Setting {
     fn quorum() -> Quorum {
         Quorum::of(usize::from(NODES)).unwrap()
+    }
+
+    /// The nodes that nothing tells from one another. A node that forgets is the first, and reads the others in order.
+    fn alike(&self) -> Range<Node> {
+        match (self.amnesia, self.duplicates) {
+            (Amnesia::Never, NODES) => 0..NODES,
+            (Amnesia::Never, apart) => apart..NODES,
+            _ => 0..0,
+        }
     }
 
     fn counts(&self, server: &Server) -> bool {
@@ -385,6 +444,7 @@ impl Model for Setting {
             }
         }
         state.tidy();
+        renumber(&mut state, self.alike());
         (state != *last).then_some(state)
     }
 

@@ -114,7 +114,7 @@ fn a_holder_that_is_cut_off_stops_its_job_before_the_lease_ends() {
     assert_eq!(lost.err.lines().count(), 1, "{}", lost.err);
     assert!(
         lost.err
-            .starts_with("leasehold: lost \"x\": the store gave no answer"),
+            .starts_with("leasehold: lost \"x\": no renewal was confirmed"),
         "{}",
         lost.err
     );

@@ -4,7 +4,7 @@ use leasehold_bench_load::Result;
 
 use crate::Plan;
 use crate::peers::{Entry, Kind};
-use crate::server::{Server, Store, calls_between};
+use crate::server::{REQUESTS, Server, Store, calls_between};
 use crate::stats::{jain, median, quantile};
 use crate::worker::Worker;
 
@@ -12,8 +12,15 @@ const PROCESSES: u64 = 8;
 const LOCK: &str = "bench/contended";
 const CONTENDERS: [u64; 3] = [8, 32, 128];
 
-/// Commands that are requests whoever calls them; others are also called by scripts.
-const REQUESTS: [&str; 5] = ["evalsha", "eval", "script|load", "subscribe", "ping"];
+/// What is a request whoever calls it; other commands are also called by scripts.
+const CALLS: [&str; 6] = [
+    REQUESTS,
+    "evalsha",
+    "eval",
+    "script|load",
+    "subscribe",
+    "ping",
+];
 
 /// Hold and think, in milliseconds.
 #[derive(Clone, Copy)]
@@ -87,8 +94,8 @@ fn row(name: &str, contenders: u64, outcomes: &[Outcome], store: Store) -> Strin
     let middle =
         |value: fn(&Outcome) -> f64| median(&outcomes.iter().map(value).collect::<Vec<_>>());
     let commands = match store {
-        Store::Sqlite | Store::Etcd => "-".to_owned(),
-        Store::Redis | Store::Redlock => format!("{:.2}", middle(|outcome| outcome.commands)),
+        Store::Sqlite => "-".to_owned(),
+        _ => format!("{:.2}", middle(|outcome| outcome.commands)),
     };
     format!(
         "| {name} | {contenders} | {:.0} | {:.0} | {:.2} | {:.0} | {:.0} | {:.3} | {commands} |\n",
@@ -144,7 +151,7 @@ fn round(
         server.remove(LOCK)?;
     }
     let own = if entry.sets { "set" } else { "" };
-    let calls: u64 = REQUESTS
+    let calls: u64 = CALLS
         .iter()
         .chain([&own])
         .map(|command| calls_between(&before, &after, command))

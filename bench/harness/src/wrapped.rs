@@ -115,8 +115,9 @@ fn runs<'a>(plan: &Plan, server: &'a Server) -> Vec<(String, Run<'a>)> {
             &format!("`leasehold run x -- true` on {store}"),
             move || {
                 let mut leasehold = Command::new(&program);
+                // It waits, as the others do anyhow.
                 leasehold
-                    .args(["run", "x", "--", "true"])
+                    .args(["run", "x", "--wait", "forever", "--", "true"])
                     .env("LEASEHOLD_STORE", server.url());
                 Ok(leasehold)
             },

@@ -112,12 +112,10 @@ impl Bring {
             let (_, host) = url.split_once("://").ok_or("no URL")?;
             let mut command = ZooKeeper::java().map_err(text)?;
             // Of what is set for servers of tests the last word counts: this one is to run fast.
-            command.args(["-XX:TieredStopAtLevel=4", "-Xmx256m"]).args([
-                "-classpath",
-                &classes,
-                "Worker",
-                host,
-            ]);
+            command
+                .args(["-XX:TieredStopAtLevel=4", "-Xmx256m"])
+                .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
+                .args(["-classpath", &classes, "Worker", host]);
             Ok(command)
         }))
     }

@@ -68,18 +68,22 @@ pub(crate) fn ours(store: Store) -> [Entry; 2] {
 
 /// The others. One that can't be had says why in the tables.
 pub(crate) fn of(store: Store, plan: &Plan) -> Result<Vec<Entry>> {
-    if store == Store::Etcd {
-        // Part of the server, so that nothing has to be brought.
-        let service = Entry::own("etcd lock service", Kind::Peer, "lock-service");
-        return Ok(vec![service]);
-    }
+    // Some need not be brought: etcd's lock service is part of the server.
+    let mut others = match store {
+        Store::Etcd => vec![Entry::own("etcd lock service", Kind::Peer, "lock-service")],
+        Store::Consul => {
+            let name = "raw hyper, two transactions";
+            vec![Entry::own(name, Kind::Raw, "raw-transactions")]
+        }
+        _ => Vec::new(),
+    };
     if !plan.peers {
-        return Ok(Vec::new());
+        return Ok(others);
     }
     let bring = Bring::new(&plan.target)?;
     let rslock = || peer("rslock 0.7.3", true, bring.rust("rslock"));
     let redlock = || peer("node redlock 5.0.0-beta.2", false, bring.node());
-    Ok(match store {
+    others.extend(match store {
         Store::Sqlite | Store::Etcd => Vec::new(),
         Store::Redis => {
             let distributed = bring.rust("distributed-lock");
@@ -101,11 +105,12 @@ pub(crate) fn of(store: Store, plan: &Plan) -> Result<Vec<Entry>> {
                 false,
                 bring.rust("zookeeper-client"),
             ),
-            peer("Curator", false, bring.java()),
+            peer("Curator 5.4", false, bring.java()),
             peer("kazoo 2.11.0", false, bring.python()),
         ],
         Store::Consul => vec![peer("python-consul 1.1.0", false, bring.python())],
-    })
+    });
+    Ok(others)
 }
 
 fn peer(name: &'static str, sets: bool, start: std::result::Result<Start, String>) -> Entry {

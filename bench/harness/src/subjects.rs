@@ -7,7 +7,7 @@ use leasehold_bench_load::{Result, Subject, TTL, serve, text};
 use redis::aio::MultiplexedConnection;
 
 use crate::held;
-use crate::raw_consul::RawConsul;
+use crate::raw_consul::{RawConsul, RawTransactions};
 use crate::raw_etcd::{LockService, RawEtcd};
 use crate::raw_redlock::RawRedlock;
 use crate::raw_sqlite::RawSqlite;
@@ -43,6 +43,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
             ["raw", url] if url.starts_with("consul:") => {
                 serve(RawConsul::connect(url).await?).await
             }
+            ["raw-transactions", url] => serve(RawTransactions::connect(url).await?).await,
             ["lock-service", url] => serve(LockService::connect(url).await?).await,
             ["raw", url] => serve(RawRedis::connect(url).await?).await,
             _ => Err(format!("no such worker: {words:?}")),

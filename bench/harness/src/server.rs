@@ -163,6 +163,7 @@ fn commands(address: SocketAddr) -> Result<HashMap<String, u64>> {
 fn total(metrics: &str, counted: impl Fn(&str) -> bool) -> u64 {
     let lines = metrics
         .lines()
+        .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.rsplit_once([' ', '\t']));
     let counts = lines.filter(|(name, _)| counted(name));
     let numbers = counts.filter_map(|(_, number)| number.parse::<f64>().ok());

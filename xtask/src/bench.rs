@@ -45,7 +45,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
         command
     };
     // With the stores that are measured, whatever the command has by default.
-    let stores = "leasehold/sqlite,leasehold/redis,leasehold/etcd";
+    let stores =
+        "leasehold/sqlite,leasehold/redis,leasehold/etcd,leasehold/zookeeper,leasehold/consul";
     succeed(cargo("build").args(["--package", "leasehold-cli", "--features", stores]))?;
     succeed(
         cargo("run")

@@ -4,7 +4,7 @@ use leasehold_bench_load::Result;
 
 use crate::Plan;
 use crate::peers::{Entry, Kind};
-use crate::server::{Server, Store, calls_between};
+use crate::server::{REQUESTS, Server, Store, calls_between};
 use crate::stats::{jain, median, quantile};
 use crate::worker::Worker;
 
@@ -12,8 +12,15 @@ const PROCESSES: u64 = 8;
 const LOCK: &str = "bench/contended";
 const CONTENDERS: [u64; 3] = [8, 32, 128];
 
-/// Commands that are requests whoever calls them; others are also called by scripts.
-const REQUESTS: [&str; 5] = ["evalsha", "eval", "script|load", "subscribe", "ping"];
+/// What is a request whoever calls it; other commands are also called by scripts.
+const CALLS: [&str; 6] = [
+    REQUESTS,
+    "evalsha",
+    "eval",
+    "script|load",
+    "subscribe",
+    "ping",
+];
 
 /// Hold and think, in milliseconds.
 #[derive(Clone, Copy)]
@@ -87,8 +94,8 @@ fn row(name: &str, contenders: u64, outcomes: &[Outcome], store: Store) -> Strin
     let middle =
         |value: fn(&Outcome) -> f64| median(&outcomes.iter().map(value).collect::<Vec<_>>());
     let commands = match store {
-        Store::Sqlite | Store::Etcd => "-".to_owned(),
-        Store::Redis | Store::Redlock => format!("{:.2}", middle(|outcome| outcome.commands)),
+        Store::Sqlite => "-".to_owned(),
+        _ => format!("{:.2}", middle(|outcome| outcome.commands)),
     };
     format!(
         "| {name} | {contenders} | {:.0} | {:.0} | {:.2} | {:.0} | {:.0} | {:.3} | {commands} |\n",
@@ -111,7 +118,6 @@ fn round(
     let mut workers: Vec<Worker> = (0..PROCESSES)
         .map(|_| entry.worker(&server.url()))
         .collect::<Result<_>>()?;
-    let each = contenders / PROCESSES;
     // Long enough for a dozen turns each, or fairness says only who was in time for one more. Some wait for minutes when
     // it is over: that is cut short.
     let (millis, rest) = if plan.quick {
@@ -119,7 +125,40 @@ fn round(
     } else {
         (4000.max(100 * contenders), 5000)
     };
+    // What is compiled while it runs is compiled, and sessions are there, before anything counts.
+    contend(&mut workers, contenders, pace, millis / 4, 2000)?;
+    leave(server, entry)?;
     let before = server.calls()?;
+    let events = contend(&mut workers, contenders, pace, millis, rest)?;
+    let after = server.calls()?;
+    drop(workers);
+    leave(server, entry)?;
+    let own = if entry.sets { "set" } else { "" };
+    let calls: u64 = CALLS
+        .iter()
+        .chain([&own])
+        .map(|command| calls_between(&before, &after, command))
+        .sum();
+    Ok(judge(events, contenders, millis as f64, calls))
+}
+
+/// Whose wait was cut short may have got it all the same, and left it to its TTL.
+fn leave(server: &Server, entry: &Entry) -> Result<()> {
+    match entry.kind {
+        Kind::Peer => server.remove(LOCK),
+        Kind::Leasehold | Kind::Raw => Ok(()),
+    }
+}
+
+/// Has all workers want the lock at once.
+fn contend(
+    workers: &mut [Worker],
+    contenders: u64,
+    pace: Pace,
+    millis: u64,
+    rest: u64,
+) -> Result<Vec<Event>> {
+    let each = contenders / PROCESSES;
     for (at, worker) in workers.iter_mut().enumerate() {
         let first = at as u64 * each;
         worker.send(&format!(
@@ -128,7 +167,7 @@ fn round(
         ))?;
     }
     let mut events = Vec::new();
-    for worker in &mut workers {
+    for worker in workers {
         let numbers = worker.answer()?;
         events.extend(numbers.chunks_exact(4).map(|number| Event {
             who: number[0],
@@ -137,19 +176,7 @@ fn round(
             releasing: number[3] as f64 / 1e6,
         }));
     }
-    let after = server.calls()?;
-    drop(workers);
-    if entry.kind == Kind::Peer {
-        // Whose wait was cut short may have got it all the same, and left it to its TTL.
-        server.remove(LOCK)?;
-    }
-    let own = if entry.sets { "set" } else { "" };
-    let calls: u64 = REQUESTS
-        .iter()
-        .chain([&own])
-        .map(|command| calls_between(&before, &after, command))
-        .sum();
-    Ok(judge(events, contenders, millis as f64, calls))
+    Ok(events)
 }
 
 fn judge(mut events: Vec<Event>, contenders: u64, millis: f64, calls: u64) -> Outcome {

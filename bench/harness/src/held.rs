@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::Plan;
 use crate::peers::Entry;
-use crate::server::{Server, Store, calls_between};
+use crate::server::{REQUESTS, Server, Store, calls_between};
 use crate::subjects;
 use crate::worker::Worker;
 
@@ -109,11 +109,16 @@ fn ticks() -> Result<u64> {
 
 pub(crate) fn table(plan: &Plan, server: &Server, _: &[&Entry]) -> Result<String> {
     let counts: &[u64] = match (server.store(), plan.quick) {
-        (Store::Sqlite | Store::Redlock | Store::Etcd, _) | (_, true) => &[10_000],
         (Store::Redis, false) => &[10_000, 100_000],
+        _ => &[10_000],
     };
-    let mut table = String::from(
-        "| locks | taken/s | RSS MB | bytes per lock | renewals/s | peak | per request | processor, % of a core | lost |\n|---|---|---|---|---|---|---|---|---|\n",
+    // On the others a session is renewed for all its locks.
+    let (renewed, line) = match server.store() {
+        Store::Redis | Store::Redlock => ("renewals/s | peak | per request", "---|---|---"),
+        _ => ("requests/s", "---"),
+    };
+    let mut table = format!(
+        "| locks | taken/s | RSS MB | bytes per lock | {renewed} | processor, % of a core | lost |\n|---|---|---|---|{line}|---|---|\n",
     );
     for count in counts {
         table += &hold(plan, server, *count)?;
@@ -152,7 +157,11 @@ fn hold(plan: &Plan, server: &Server, count: u64) -> Result<String> {
     let rss = number(&end, 0)?;
     let cpu = (number(&end, 1)? - number(&first, 1)?) as f64 / TICKS / elapsed;
     let counted = match server.store() {
-        Store::Sqlite | Store::Etcd => "- | - | -".to_owned(),
+        Store::Sqlite => "-".to_owned(),
+        Store::Etcd | Store::ZooKeeper | Store::Consul => {
+            let requests = calls_between(&first_calls, &last, REQUESTS);
+            format!("{:.1}", requests as f64 / elapsed)
+        }
         Store::Redis | Store::Redlock => format!(
             "{:.0} | {peak} | {:.0}",
             renewed as f64 / elapsed,

@@ -3,17 +3,20 @@
 //! `cargo xtask bench` builds what it needs and starts it. It starts itself again as a worker per connection, so
 //! that every library is measured in processes of its own.
 //!
-//! - `subjects`, `raw_sqlite`, `raw_redlock`, `raw_etcd`: what is measured here; `peers`: what is brought from elsewhere.
+//! - `subjects` and `raw_…`: what is measured here; `peers`: who else takes part, and `bring`: how they come here.
 //! - `pairs`, `contended`, `held`, `wrapped`: the four things that are measured.
 //! - `report`: the tables.
 
+mod bring;
 mod contended;
 mod held;
 mod pairs;
 mod peers;
+mod raw_consul;
 mod raw_etcd;
 mod raw_redlock;
 mod raw_sqlite;
+mod raw_zookeeper;
 mod report;
 mod server;
 mod stats;
@@ -25,6 +28,12 @@ mod subjects;
     reason = "the messages of leasehold's client; a part is used"
 )]
 mod wire;
+#[path = "../../../crates/leasehold-zookeeper/src/wire.rs"]
+#[allow(
+    dead_code,
+    reason = "the messages of leasehold's client; a part is used"
+)]
+mod wire_zookeeper;
 mod worker;
 mod wrapped;
 
@@ -36,7 +45,7 @@ use leasehold_bench_load::Result;
 use crate::peers::Entry;
 use crate::server::{Server, Store};
 
-const USAGE: &str = "usage: cargo xtask bench [sqlite|redis|redlock|etcd] [pairs|contended|held|wrapped] [--peers] [--quick] [--write]";
+const USAGE: &str = "usage: cargo xtask bench [sqlite|redis|redlock|etcd|zookeeper|consul] [pairs|contended|held|wrapped] [--peers] [--quick] [--write]";
 
 /// What one run is asked for.
 struct Plan {
@@ -62,24 +71,25 @@ impl Plan {
         };
         for word in words {
             match *word {
-                "sqlite" => plan.stores.push(Store::Sqlite),
-                "etcd" => plan.stores.push(Store::Etcd),
-                "redis" => plan.stores.push(Store::Redis),
-                "redlock" => plan.stores.push(Store::Redlock),
                 part if PARTS.iter().any(|(word, ..)| *word == part) => {
                     plan.parts.push(part.to_owned());
                 }
                 "--peers" => plan.peers = true,
                 "--quick" => plan.quick = true,
                 "--write" => plan.write = true,
-                _ => return Err(USAGE.into()),
+                store => match Store::ALL.iter().find(|known| known.name() == store) {
+                    Some(store) => plan.stores.push(*store),
+                    None => return Err(USAGE.into()),
+                },
             }
         }
         if plan.write && !plan.parts.is_empty() {
-            return Err("the page takes whole tables: leave out either --write or the parts".into());
+            return Err(
+                "the page takes whole tables: leave out either --write or the parts".into(),
+            );
         }
         if plan.stores.is_empty() {
-            plan.stores = vec![Store::Sqlite, Store::Redis, Store::Redlock, Store::Etcd];
+            plan.stores = Store::ALL.to_vec();
         }
         Ok(plan)
     }
@@ -107,25 +117,9 @@ fn main() -> ExitCode {
 }
 
 fn bench(plan: &Plan) -> Result<()> {
-    let peers = if plan.peers {
-        peers::bring(&plan.target)?
-    } else {
-        Vec::new()
-    };
-    let on_nodes = if plan.peers && plan.stores.contains(&Store::Redlock) {
-        peers::on_nodes(&plan.target)?
-    } else {
-        Vec::new()
-    };
-    let service = [peers::lock_service()];
     for store in &plan.stores {
-        let peers = match store {
-            Store::Redis => &peers[..],
-            Store::Redlock => &on_nodes[..],
-            Store::Etcd => &service,
-            Store::Sqlite => &[],
-        };
-        let tables = measure(plan, *store, peers)?;
+        let peers = peers::of(*store, plan)?;
+        let tables = measure(plan, *store, &peers)?;
         println!("{tables}");
         if plan.write {
             report::write(*store, &tables)?;

@@ -1,10 +1,9 @@
 //! Who takes part: leasehold, the raw driver, and the peers that could be brought.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use leasehold_bench_load::Result;
 
-use leasehold_bench_load::{Result, text};
-
+use crate::Plan;
+use crate::bring::{Bring, Start};
 use crate::server::Store;
 use crate::subjects;
 use crate::worker::Worker;
@@ -26,8 +25,6 @@ pub(crate) enum Kind {
     Raw,
     Peer,
 }
-
-type Start = Box<dyn Fn(&str) -> Result<Command>>;
 
 impl Entry {
     fn own(name: &'static str, kind: Kind, word: &'static str) -> Self {
@@ -60,6 +57,8 @@ pub(crate) fn ours(store: Store) -> [Entry; 2] {
         Store::Redis => "raw redis-rs 1.8.1",
         Store::Redlock => "raw redis-rs 1.8.1, two phases",
         Store::Etcd => "raw tonic, two transactions",
+        Store::ZooKeeper => "raw, create with children, delete",
+        Store::Consul => "raw hyper, acquire, release",
     };
     [
         Entry::own("**leasehold**", Kind::Leasehold, "leasehold"),
@@ -67,41 +66,51 @@ pub(crate) fn ours(store: Store) -> [Entry; 2] {
     ]
 }
 
-/// etcd's own lock service: part of the server, so that nothing has to be brought.
-pub(crate) fn lock_service() -> Entry {
-    Entry::own("etcd lock service", Kind::Peer, "lock-service")
-}
-
-/// Brings the peers on Redis. One that can't be had says why in the tables.
-pub(crate) fn bring(target: &Path) -> Result<Vec<Entry>> {
-    let sources = sources()?;
-    let rust = rust(&sources, target);
-    Ok(vec![
-        peer("rslock 0.7.3", true, of_rust(&rust, "rslock")),
-        peer(
-            "distributed-lock-redis 0.2.0",
-            true,
-            of_rust(&rust, "distributed-lock"),
-        ),
-        peer("redis-py 8.1.0", true, python(&sources, target)),
-        peer("node redlock 5.0.0-beta.2", false, node(&sources, target)),
-    ])
-}
-
-/// Brings the peers that lock on a majority of several Redis.
-pub(crate) fn on_nodes(target: &Path) -> Result<Vec<Entry>> {
-    let sources = sources()?;
-    let rust = rust(&sources, target);
-    Ok(vec![
-        peer("rslock 0.7.3", true, of_rust(&rust, "rslock")),
-        peer("node redlock 5.0.0-beta.2", false, node(&sources, target)),
-        peer("pottery 3.0.1", true, python(&sources, target)),
-    ])
-}
-
-fn sources() -> Result<PathBuf> {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
-    sources.canonicalize().map_err(text)
+/// The others. One that can't be had says why in the tables.
+pub(crate) fn of(store: Store, plan: &Plan) -> Result<Vec<Entry>> {
+    // Some need not be brought: etcd's lock service is part of the server.
+    let mut others = match store {
+        Store::Etcd => vec![Entry::own("etcd lock service", Kind::Peer, "lock-service")],
+        Store::Consul => {
+            let name = "raw hyper, two transactions";
+            vec![Entry::own(name, Kind::Raw, "raw-transactions")]
+        }
+        _ => Vec::new(),
+    };
+    if !plan.peers {
+        return Ok(others);
+    }
+    let bring = Bring::new(&plan.target)?;
+    let rslock = || peer("rslock 0.7.3", true, bring.rust("rslock"));
+    let redlock = || peer("node redlock 5.0.0-beta.2", false, bring.node());
+    others.extend(match store {
+        Store::Sqlite | Store::Etcd => Vec::new(),
+        Store::Redis => {
+            let distributed = bring.rust("distributed-lock");
+            vec![
+                rslock(),
+                peer("distributed-lock-redis 0.2.0", true, distributed),
+                peer("redis-py 8.1.0", true, bring.python()),
+                redlock(),
+            ]
+        }
+        Store::Redlock => vec![
+            rslock(),
+            redlock(),
+            peer("pottery 3.0.1", true, bring.python()),
+        ],
+        Store::ZooKeeper => vec![
+            peer(
+                "zookeeper-client 0.11.2",
+                false,
+                bring.rust("zookeeper-client"),
+            ),
+            peer("Curator 5.4", false, bring.java()),
+            peer("kazoo 2.11.0", false, bring.python()),
+        ],
+        Store::Consul => vec![peer("python-consul 1.1.0", false, bring.python())],
+    });
+    Ok(others)
 }
 
 fn peer(name: &'static str, sets: bool, start: std::result::Result<Start, String>) -> Entry {
@@ -111,88 +120,4 @@ fn peer(name: &'static str, sets: bool, start: std::result::Result<Start, String
         sets,
         start,
     }
-}
-
-fn of_rust(program: &Result<PathBuf>, word: &'static str) -> Result<Start> {
-    let program = program.clone()?;
-    Ok(Box::new(move |url: &str| {
-        let mut command = Command::new(&program);
-        command.args([word, url]);
-        Ok(command)
-    }))
-}
-
-fn rust(sources: &Path, target: &Path) -> Result<PathBuf> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let mut build = Command::new(cargo);
-    build
-        .args([
-            "build",
-            "--release",
-            "--quiet",
-            "--locked",
-            "--manifest-path",
-        ])
-        .arg(sources.join("rust/Cargo.toml"))
-        .arg("--target-dir")
-        .arg(target);
-    succeed(build)?;
-    Ok(target.join("release/leasehold-bench-peers"))
-}
-
-fn python(sources: &Path, target: &Path) -> Result<Start> {
-    let folder = target.join("peers/python");
-    let worker = sources.join("python/worker.py");
-    let there = ["redis", "pottery"].map(|name| folder.join(name).exists());
-    if there.contains(&false) {
-        let mut install = Command::new("python3");
-        install
-            .args(["-m", "pip", "install", "--quiet", "--no-deps"])
-            .args(["--require-hashes", "--root-user-action=ignore"])
-            .arg("--requirement")
-            .arg(sources.join("python/requirements.txt"))
-            .args(["--upgrade", "--target"])
-            .arg(&folder);
-        succeed(install)?;
-    }
-    Ok(Box::new(move |url| {
-        let mut command = Command::new("python3");
-        command.env("PYTHONPATH", &folder).arg(&worker).arg(url);
-        Ok(command)
-    }))
-}
-
-fn node(sources: &Path, target: &Path) -> Result<Start> {
-    let folder = target.join("peers/node");
-    std::fs::create_dir_all(&folder).map_err(text)?;
-    for file in ["package.json", "package-lock.json", "worker.mjs"] {
-        std::fs::copy(sources.join("node").join(file), folder.join(file)).map_err(text)?;
-    }
-    if !folder.join("node_modules/redlock").exists() {
-        let mut install = Command::new("npm");
-        install
-            .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
-            .current_dir(&folder);
-        succeed(install)?;
-    }
-    Ok(Box::new(move |url| {
-        let mut command = Command::new("node");
-        command.arg(folder.join("worker.mjs")).arg(url);
-        Ok(command)
-    }))
-}
-
-/// Runs a command whose output is no part of the tables.
-fn succeed(mut command: Command) -> Result<()> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .output()
-        .map_err(|error| format!("{program} can't be started: {error}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    eprintln!("{said}");
-    let last = said.lines().last().unwrap_or_default();
-    Err(format!("{program} failed: {last}"))
 }

@@ -1,14 +1,23 @@
 //! The server that is measured against, and what it says it was asked.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use leasehold_bench_load::{Result, text};
-use leasehold_testkit::servers::{Etcd, EtcdEdition, Redis, RedisEdition, RedisNodes};
+use leasehold_testkit::servers::{
+    Consul, Etcd, EtcdEdition, Redis, RedisEdition, RedisNodes, ZooKeeper,
+};
 use tempfile::TempDir;
 
 /// The nodes of Redlock.
 const NODES: usize = 5;
+
+/// What Consul needs to count its requests.
+const COUNTING: &str = r#""telemetry":{"prometheus_retention_time":"24h"}"#;
+
+/// The count of a store that doesn't tell one request from another.
+pub(crate) const REQUESTS: &str = "requests";
 
 /// Which store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,15 +26,28 @@ pub(crate) enum Store {
     Redis,
     Redlock,
     Etcd,
+    ZooKeeper,
+    Consul,
 }
 
 impl Store {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Sqlite,
+        Self::Redis,
+        Self::Redlock,
+        Self::Etcd,
+        Self::ZooKeeper,
+        Self::Consul,
+    ];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sqlite => "sqlite",
             Self::Redis => "redis",
             Self::Redlock => "redlock",
             Self::Etcd => "etcd",
+            Self::ZooKeeper => "zookeeper",
+            Self::Consul => "consul",
         }
     }
 }
@@ -37,6 +59,8 @@ pub(crate) enum Server {
     Redis(Redis),
     Redlock(RedisNodes),
     Etcd(Etcd),
+    ZooKeeper(ZooKeeper),
+    Consul(Consul),
 }
 
 impl Server {
@@ -49,6 +73,8 @@ impl Server {
                 Self::Redlock(RedisNodes::start(RedisEdition::Redis7, NODES).map_err(text)?)
             }
             Store::Etcd => Self::Etcd(Etcd::start(EtcdEdition::Etcd35, 1).map_err(text)?),
+            Store::ZooKeeper => Self::ZooKeeper(ZooKeeper::start(1).map_err(text)?),
+            Store::Consul => Self::Consul(Consul::start_with(1, COUNTING, None).map_err(text)?),
         })
     }
 
@@ -58,6 +84,8 @@ impl Server {
             Self::Redis(_) => Store::Redis,
             Self::Redlock(_) => Store::Redlock,
             Self::Etcd(_) => Store::Etcd,
+            Self::ZooKeeper(_) => Store::ZooKeeper,
+            Self::Consul(_) => Store::Consul,
         }
     }
 
@@ -67,15 +95,17 @@ impl Server {
             Self::Redis(redis) => redis.url(),
             Self::Redlock(nodes) => nodes.url(),
             Self::Etcd(etcd) => etcd.url(),
+            Self::ZooKeeper(zookeeper) => zookeeper.url(),
+            Self::Consul(consul) => consul.url(),
         }
     }
 
-    /// Removes a peer's lock from every server that has locks as keys.
+    /// Removes a peer's lock from every server on which it would last longer than its process.
     pub(crate) fn remove(&self, lock: &str) -> Result<()> {
         let addresses = match self {
             Self::Redis(redis) => vec![redis.address()],
             Self::Redlock(nodes) => (0..nodes.size()).map(|at| nodes.address(at)).collect(),
-            Self::Sqlite(_) | Self::Etcd(_) => Vec::new(),
+            Self::Sqlite(_) | Self::Etcd(_) | Self::ZooKeeper(_) | Self::Consul(_) => Vec::new(),
         };
         for address in addresses {
             let client = redis::Client::open(format!("redis://{address}")).map_err(text)?;
@@ -88,27 +118,56 @@ impl Server {
         Ok(())
     }
 
-    /// How often each command was called since the start, also by scripts; of several nodes on the first. Nothing for
-    /// a store that doesn't say.
+    /// How often each command was called since the start, also by scripts; of several nodes on the first. All under
+    /// one word for a store that doesn't tell them apart, and nothing for one without a server.
     pub(crate) fn calls(&self) -> Result<HashMap<String, u64>> {
-        let address = match self {
-            Self::Redis(redis) => redis.address(),
-            Self::Redlock(nodes) => nodes.address(0),
-            Self::Sqlite(_) | Self::Etcd(_) => return Ok(HashMap::new()),
+        let requests = match self {
+            Self::Sqlite(_) => return Ok(HashMap::new()),
+            Self::Redis(redis) => return commands(redis.address()),
+            Self::Redlock(nodes) => return commands(nodes.address(0)),
+            Self::Etcd(etcd) => total(&etcd.metrics(0), |name| {
+                name.starts_with("grpc_server_msg_received_total")
+            }),
+            Self::ZooKeeper(zookeeper) => total(&zookeeper.says(0, "mntr"), |name| {
+                name == "zk_packets_received"
+            }),
+            Self::Consul(consul) => {
+                let path = "/v1/agent/metrics?format=prometheus";
+                let metrics = consul.call(0, "GET", path, "").map_err(text)?;
+                total(&metrics, |name| {
+                    name.starts_with("consul_http_") && name.ends_with("_count")
+                })
+            }
         };
-        let client = redis::Client::open(format!("redis://{address}")).map_err(text)?;
-        let mut connection = client.get_connection().map_err(text)?;
-        let info: String = redis::cmd("INFO")
-            .arg("commandstats")
-            .query(&mut connection)
-            .map_err(text)?;
-        let calls = info.lines().filter_map(|line| {
-            let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-            let calls = rest.split(',').next()?.parse().ok()?;
-            Some((command.to_owned(), calls))
-        });
-        Ok(calls.collect())
+        Ok(HashMap::from([(REQUESTS.to_owned(), requests)]))
     }
+}
+
+/// How often each command of Redis was called.
+fn commands(address: SocketAddr) -> Result<HashMap<String, u64>> {
+    let client = redis::Client::open(format!("redis://{address}")).map_err(text)?;
+    let mut connection = client.get_connection().map_err(text)?;
+    let info: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(&mut connection)
+        .map_err(text)?;
+    let calls = info.lines().filter_map(|line| {
+        let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let calls = rest.split(',').next()?.parse().ok()?;
+        Some((command.to_owned(), calls))
+    });
+    Ok(calls.collect())
+}
+
+/// The sum of what is `counted` among lines of a name and a number.
+fn total(metrics: &str, counted: impl Fn(&str) -> bool) -> u64 {
+    let lines = metrics
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.rsplit_once([' ', '\t']));
+    let counts = lines.filter(|(name, _)| counted(name));
+    let numbers = counts.filter_map(|(_, number)| number.parse::<f64>().ok());
+    numbers.sum::<f64>() as u64
 }
 
 /// How often `command` was called between two counts.
@@ -119,4 +178,16 @@ pub(crate) fn calls_between(
 ) -> u64 {
     let count = |calls: &HashMap<String, u64>| calls.get(command).copied().unwrap_or(0);
     count(after) - count(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_counted_counts() {
+        let metrics = "# HELP a_count 7\na_count 1.5e+03\nb_count 2\nzk_packets\t30\n";
+        assert_eq!(total(metrics, |name| name.ends_with("_count")), 1502);
+        assert_eq!(total(metrics, |name| name == "zk_packets"), 30);
+    }
 }

@@ -7,9 +7,11 @@ use leasehold_bench_load::{Result, Subject, TTL, serve, text};
 use redis::aio::MultiplexedConnection;
 
 use crate::held;
+use crate::raw_consul::{RawConsul, RawTransactions};
 use crate::raw_etcd::{LockService, RawEtcd};
 use crate::raw_redlock::RawRedlock;
 use crate::raw_sqlite::RawSqlite;
+use crate::raw_zookeeper::RawZooKeeper;
 
 /// The command that starts this program as a worker.
 pub(crate) fn command(words: &[&str]) -> Result<Command> {
@@ -35,6 +37,13 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
             ["raw", url] if url.starts_with("redlock:") => {
                 serve(RawRedlock::connect(url).await?).await
             }
+            ["raw", url] if url.starts_with("zookeeper:") => {
+                serve(RawZooKeeper::connect(url).await?).await
+            }
+            ["raw", url] if url.starts_with("consul:") => {
+                serve(RawConsul::connect(url).await?).await
+            }
+            ["raw-transactions", url] => serve(RawTransactions::connect(url).await?).await,
             ["lock-service", url] => serve(LockService::connect(url).await?).await,
             ["raw", url] => serve(RawRedis::connect(url).await?).await,
             _ => Err(format!("no such worker: {words:?}")),

@@ -8,6 +8,7 @@ use distributed_lock_core::traits::{DistributedLock, LockHandle, LockProvider};
 use distributed_lock_redis::{RedisLockHandle, RedisLockProvider};
 use leasehold_bench_load::{Result, Subject, TTL, serve, text};
 use rslock::{Lock, LockManager};
+use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedLockClient};
 
 /// How long distributed-lock's users pause between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -49,10 +50,49 @@ impl Subject for DistributedLockRedis {
     }
 }
 
+/// zookeeper-client's own lock, with Curator's names.
+struct ZooKeeper(Client);
+
+impl ZooKeeper {
+    async fn connect(url: &str) -> Result<Self> {
+        let (_, hosts) = url.split_once("://").ok_or("no URL")?;
+        let client = Client::connector()
+            .with_session_timeout(TTL)
+            .connect(hosts)
+            .await;
+        Ok(Self(client.map_err(text)?))
+    }
+}
+
+impl Subject for ZooKeeper {
+    type Hold = OwnedLockClient;
+
+    async fn acquire(&self, name: &str) -> Result<OwnedLockClient> {
+        let folder = format!("/{name}");
+        let prefix = LockPrefix::new_curator(&folder, "lock-").map_err(text)?;
+        let parents = CreateMode::Container.with_acls(Acls::anyone_all());
+        let options = LockOptions::new(Acls::anyone_all())
+            .with_ancestor_options(parents)
+            .map_err(text)?;
+        let lock = self.0.lock(prefix, b"", options).await.map_err(text)?;
+        Ok(lock.into_owned())
+    }
+
+    async fn release(&self, hold: OwnedLockClient) -> Result<()> {
+        // Dropped, it would be deleted without anybody knowing when; and here once more.
+        let deleted = self.0.delete(hold.lock_path(), None).await;
+        std::mem::forget(hold);
+        deleted.map_err(text)
+    }
+}
+
 /// One server, or the nodes of `redlock://h1,h2,…`.
 fn servers(url: &str) -> Vec<String> {
     match url.strip_prefix("redlock://") {
-        Some(hosts) => hosts.split(',').map(|host| format!("redis://{host}")).collect(),
+        Some(hosts) => hosts
+            .split(',')
+            .map(|host| format!("redis://{host}"))
+            .collect(),
         None => vec![url.to_owned()],
     }
 }
@@ -74,7 +114,13 @@ async fn main() -> ExitCode {
                 Err(error) => Err(text(error)),
             }
         }
-        _ => Err("usage: leasehold-bench-peers rslock|distributed-lock URL".into()),
+        ["zookeeper-client", url] => match ZooKeeper::connect(url).await {
+            Ok(zookeeper) => serve(zookeeper).await,
+            Err(error) => Err(error),
+        },
+        _ => {
+            Err("usage: leasehold-bench-peers rslock|distributed-lock|zookeeper-client URL".into())
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

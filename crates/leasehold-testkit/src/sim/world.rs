@@ -25,13 +25,15 @@ struct Inner {
     machines: RefCell<Vec<Running>>,
     ready: Arc<Mutex<VecDeque<Arc<Ready>>>>,
     /// Who is told after each turn of a process.
-    watcher: RefCell<Option<Rc<dyn Fn(usize)>>>,
+    watcher: RefCell<Option<Rc<Watcher>>>,
     trace: RefCell<Option<Vec<String>>>,
     violation: RefCell<Option<String>>,
     tells: bool,
     /// A fault: processes read no other clock.
     monotonic_only: Cell<bool>,
 }
+
+type Watcher = dyn Fn(usize);
 
 enum Event {
     Wake {

@@ -22,6 +22,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
             "leasehold-etcd",
             "--package",
             "leasehold-consul",
+            "--package",
+            "leasehold-zookeeper",
         ])
         .args(["--lib", TEST])
         .args(["--", "--nocapture", "--test-threads=1"]);

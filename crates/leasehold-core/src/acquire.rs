@@ -42,10 +42,10 @@ pub(crate) async fn acquire(lock: &Lock, wait: Wait) -> Result<Option<Guard>> {
         failure: None,
     };
     let outcome = match wait {
-        Wait::AtMost(most) if run.waits => match tokio::time::timeout(most, run.acquire()).await {
-            Ok(outcome) => outcome,
+        Wait::AtMost(most) if run.waits => match clock::timeout(most, run.acquire()).await {
+            Some(outcome) => outcome,
             // Only a store that answers can be said to be busy.
-            Err(_) => match run.failure.take() {
+            None => match run.failure.take() {
                 Some(error) => Err(error),
                 None if run.answered && !run.is_stuck() => Ok(None),
                 None => Err(Error::new(
@@ -148,7 +148,7 @@ impl Run<'_> {
         self.failure = Some(error);
         let pause = Duration::from_millis(50 << (*failures).min(5));
         *failures += 1;
-        tokio::time::sleep(pause.mul_f64(0.5 + jitter())).await;
+        clock::sleep(pause.mul_f64(0.5 + jitter())).await;
         Ok(())
     }
 }
@@ -165,7 +165,7 @@ async fn change(contender: &mut dyn Contender, busy: &Busy) {
     let look_in = look_in.mul_f64(1.0 + 0.1 * jitter());
     tokio::select! {
         () = poll_fn(|context| contender.poll_changed(context)) => {}
-        () = tokio::time::sleep(look_in) => {}
+        () = clock::sleep(look_in) => {}
     }
 }
 

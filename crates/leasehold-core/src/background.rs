@@ -11,9 +11,35 @@ use crate::keeper;
 /// # Errors
 /// When the keeper can't be started.
 pub fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    #[cfg(feature = "simulated")]
+    if let Some(process) = crate::simulated::current() {
+        process.host().spawn(Box::pin(task));
+        return Ok(());
+    }
     let (_, runtime) = keeper::keeper()?;
     runtime.spawn(task);
     Ok(())
+}
+
+/// Runs `task` on the runtime of whoever calls this.
+///
+/// # Panics
+/// Outside a runtime.
+pub fn spawn_here(task: impl Future<Output = ()> + Send + 'static) {
+    #[cfg(feature = "simulated")]
+    if let Some(process) = crate::simulated::current() {
+        return process.host().spawn(Box::pin(task));
+    }
+    tokio::spawn(task);
+}
+
+/// Whether there is a runtime here.
+pub(crate) fn has_runtime() -> bool {
+    #[cfg(feature = "simulated")]
+    if crate::simulated::current().is_some() {
+        return true;
+    }
+    tokio::runtime::Handle::try_current().is_ok()
 }
 
 /// Whether this is the keeper's thread. What is asked there must not go over a connection that lives on a caller's

@@ -22,6 +22,11 @@ impl Owner {
     /// # Errors
     /// [`ErrorKind::Unavailable`] when the system has no randomness to give.
     pub fn random() -> Result<Self> {
+        #[cfg(feature = "simulated")]
+        if let Some(process) = crate::simulated::current() {
+            let bits = || u128::from(process.host().bits());
+            return Ok(Self((bits() << 64 | bits()).to_be_bytes()));
+        }
         let mut bits = [0; 16];
         getrandom::fill(&mut bits).map_err(|error| {
             Error::new(

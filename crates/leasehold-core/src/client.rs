@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::backend::{Backend, BackendInfo, Broken, Contender, Finding};
+use crate::background;
 use crate::claim::{Owner, Token};
 use crate::detached::Resumed;
 use crate::error::{Error, ErrorKind, Result};
@@ -118,7 +119,7 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Invalid`] when a name with this prefix can't be valid, or outside a Tokio runtime.
     pub fn new(backend: Arc<dyn Backend>, prefix: &str) -> Result<Self> {
-        if tokio::runtime::Handle::try_current().is_err() {
+        if !background::has_runtime() {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 "there is no Tokio runtime here; call connect within one (#[tokio::main] makes one)",

@@ -6,6 +6,7 @@
 //! the largest advance. Everything that decides takes a `Moment` as an argument, so that a simulation
 //! can hand it drifting ones.
 
+use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -61,6 +62,10 @@ impl Moment {
 /// Reads the clocks now.
 #[must_use]
 pub fn now() -> Moment {
+    #[cfg(feature = "simulated")]
+    if let Some(process) = crate::simulated::current() {
+        return process.host().now();
+    }
     Moment {
         boot: read(ClockId::Boottime),
         monotonic: read(ClockId::Monotonic),
@@ -71,7 +76,35 @@ pub fn now() -> Moment {
 /// The wall clock, for showing to people and for nothing else.
 #[must_use]
 pub fn wall() -> SystemTime {
+    #[cfg(feature = "simulated")]
+    if let Some(process) = crate::simulated::current() {
+        return UNIX_EPOCH + Duration::from_nanos(process.host().now().real);
+    }
     UNIX_EPOCH + Duration::from_nanos(read(ClockId::Realtime))
+}
+
+/// Waits, by the clock that stands still in suspend: for pauses, and for nothing that decides.
+///
+/// # Cancel safety
+/// Safe.
+pub async fn sleep(pause: Duration) {
+    #[cfg(feature = "simulated")]
+    if crate::simulated::current().is_some() {
+        return crate::simulated::sleep(pause).await;
+    }
+    tokio::time::sleep(pause).await;
+}
+
+/// What `future` comes to; none where that takes longer than `most`, by the clock that stands still in suspend.
+///
+/// # Cancel safety
+/// As that of `future`.
+pub async fn timeout<T>(most: Duration, future: impl Future<Output = T>) -> Option<T> {
+    #[cfg(feature = "simulated")]
+    if crate::simulated::current().is_some() {
+        return crate::simulated::timeout(most, future).await;
+    }
+    tokio::time::timeout(most, future).await.ok()
 }
 
 fn read(clock: ClockId) -> u64 {

@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::backend::{Contender, LossReason};
+use crate::background;
 use crate::client::Ticket;
 use crate::clock::{self, BootTimer, Moment};
 use crate::error::{Error, ErrorKind, Result};
@@ -114,6 +115,10 @@ impl Inbox {
 
 /// The keeper's inbox.
 pub(crate) fn inbox() -> Result<Arc<Inbox>> {
+    #[cfg(feature = "simulated")]
+    if let Some(process) = crate::simulated::current() {
+        return Ok(process.inbox());
+    }
     keeper().map(|(inbox, _)| inbox)
 }
 
@@ -152,7 +157,7 @@ fn start(inbox: Arc<Inbox>) -> std::io::Result<Handle> {
         .enable_all()
         .build()?;
     let handle = runtime.handle().clone();
-    let timer = {
+    let mut timer = {
         let _entered = runtime.enter();
         BootTimer::new()?
     };
@@ -160,15 +165,22 @@ fn start(inbox: Arc<Inbox>) -> std::io::Result<Handle> {
         .name("leasehold-keeper".into())
         .spawn(move || {
             IS_HERE.set(true);
-            let mut keeper = Keeper {
-                inbox,
-                holds: BTreeMap::new(),
-                due: BTreeSet::new(),
-                checked: clock::now(),
-            };
-            runtime.block_on(keeper.run(timer));
+            // Setting a timer fails for want of memory alone; then the next message wakes.
+            let until = async |at| drop(timer.until(at).await);
+            runtime.block_on(run(inbox, until));
         })?;
     Ok(handle)
+}
+
+/// What a keeper does, with a timer that waits until a boot time.
+pub(crate) async fn run(inbox: Arc<Inbox>, until: impl AsyncFnMut(u64)) {
+    let mut keeper = Keeper {
+        inbox,
+        holds: BTreeMap::new(),
+        due: BTreeSet::new(),
+        checked: clock::now(),
+    };
+    keeper.run(until).await;
 }
 
 struct Keeper {
@@ -210,7 +222,7 @@ impl Entry {
 }
 
 impl Keeper {
-    async fn run(&mut self, mut timer: BootTimer) {
+    async fn run(&mut self, mut until: impl AsyncFnMut(u64)) {
         loop {
             let Some(wake_at) = self.work() else {
                 // The connections that renewals go through have their turns on this thread too.
@@ -219,8 +231,7 @@ impl Keeper {
             };
             tokio::select! {
                 () = self.inbox.arrived.notified() => {}
-                // Setting a timer fails for want of memory alone; then the next message wakes.
-                _ = timer.until(wake_at) => {}
+                () = until(wake_at) => {}
             }
         }
     }
@@ -234,7 +245,7 @@ impl Keeper {
         };
         let took_in = !post.new.is_empty();
         for abandoned in post.abandoned {
-            tokio::spawn(release(abandoned));
+            background::spawn_here(release(abandoned));
         }
         for hold in post.new {
             // A short one is over before it was taken in.
@@ -373,7 +384,7 @@ async fn release(mut abandoned: Abandoned) {
             Ok(_) => return,
             Err(error) => tracing::debug!(%error, "release unanswered; again"),
         }
-        tokio::time::sleep(pause.mul_f64(0.5 + jitter())).await;
+        clock::sleep(pause.mul_f64(0.5 + jitter())).await;
         pause = (pause * 2).min(Duration::from_secs(2));
     }
 }
@@ -383,9 +394,9 @@ pub(crate) async fn within<T>(
     patience: Duration,
     future: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    match tokio::time::timeout(patience, future).await {
-        Ok(result) => result,
-        Err(_) => Err(Error::new(
+    match clock::timeout(patience, future).await {
+        Some(result) => result,
+        None => Err(Error::new(
             ErrorKind::Ambiguous,
             format!(
                 "the store gave no answer within {:?}",

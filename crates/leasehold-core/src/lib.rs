@@ -32,6 +32,9 @@ pub mod plan;
 mod random;
 mod renewing;
 pub mod session;
+#[cfg(feature = "simulated")]
+#[doc(hidden)]
+pub mod simulated;
 
 pub use address::Address;
 pub use backend::{LossReason, Release};

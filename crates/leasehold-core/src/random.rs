@@ -5,8 +5,16 @@ use std::sync::LazyLock;
 
 /// A number in 0..1.
 pub(crate) fn jitter() -> f64 {
+    #[cfg(feature = "simulated")]
+    if let Some(process) = crate::simulated::current() {
+        return unit(process.host().bits());
+    }
     // Each RandomState has keys of its own, seeded by the system once per thread.
     let bits = RandomState::new().build_hasher().finish();
+    unit(bits)
+}
+
+fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
@@ -14,8 +22,12 @@ pub(crate) fn jitter() -> f64 {
 /// renewed together. Then what the renewals touch lies close together in memory, too. Of a hundred thousand holds in any
 /// other order each would touch pages that no cache knows.
 pub(crate) fn shared_jitter(id: u64) -> f64 {
+    #[cfg(feature = "simulated")]
+    if crate::simulated::current().is_some() {
+        return jitter();
+    }
     static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    (SEED.hash_one(id / 64) >> 11) as f64 / (1_u64 << 53) as f64
+    unit(SEED.hash_one(id / 64))
 }
 
 #[cfg(test)]

@@ -17,7 +17,9 @@ use crate::error::{Failure, unexpected};
 use crate::keys::{self, Standing};
 use crate::link::{Link, in_array};
 use crate::note::{self, Note};
-use crate::session::{Made, Place, Seat, usable};
+use crate::session::{Made, Place, Seat};
+#[cfg(test)]
+use crate::simulation::fault::{self, Fault};
 use crate::wire::{Answer, Kind, Request};
 
 /// How often one try may begin anew because its session ended or those before it went.
@@ -82,6 +84,10 @@ impl ZooKeeperContender {
             Err(_) if seat.session.has_ended() => return Ok(None),
             Err(error) => return Err(Failure::Refused(error)),
         };
+        #[cfg(test)]
+        if let Some(made) = fault::unseen(seat) {
+            return self.grant(made, None).await;
+        }
         seat.mailbox.clear();
         let found = match self.find(seat, &link).await {
             Err(Failure::SessionOver) => {
@@ -134,6 +140,8 @@ impl ZooKeeperContender {
         } else {
             made
         };
+        #[cfg(test)]
+        let made = fault::by_name(made, seat, link, &lock, self.claim.owner).await;
         let Some(made) = made else {
             return self.make(seat, link, &lock).await;
         };
@@ -142,6 +150,8 @@ impl ZooKeeperContender {
             return Ok(Found::Nothing);
         }
         let look = [Request::sync(&lock), Request::children(&lock)];
+        #[cfg(test)]
+        let look = fault::look(look, Fault::LooksWithoutSync);
         let [synced, children] = link.call(look, patience).await;
         let children = synced.and(children)?;
         let standing = keys::standing(&made.path, texts(&children)?);
@@ -215,13 +225,14 @@ impl ZooKeeperContender {
         let Some(link) = seat.session.live() else {
             return Ok(None);
         };
-        let pulse = match since {
-            // Making the node was a write, as a beat is.
-            Some(since) => Pulse {
-                since,
-                ttl: usable(link.timeout()),
-                keys: Arc::default(),
-            },
+        // Making the node was a write, as a beat is.
+        let made_by = since.and_then(|since| {
+            let ttl = link.worth(since)?;
+            let keys = Arc::default();
+            Some(Pulse { since, ttl, keys })
+        });
+        let pulse = match made_by {
+            Some(pulse) => pulse,
             None => match seat.beginning().await.map_err(Failure::Refused)? {
                 Some(pulse) => pulse,
                 None => return Ok(None),

@@ -9,6 +9,8 @@ use crate::error::{Failure, unexpected};
 use crate::keys;
 use crate::link::Link;
 use crate::session::{Made, Session};
+#[cfg(test)]
+use crate::simulation::fault::{self, Fault};
 use crate::wire::Request;
 
 /// Deletes what a place made; answers whether anything was there. After tries without an answer it looks what they
@@ -23,6 +25,8 @@ pub(crate) async fn end(
     let left = session.place(name, |place| (place.made.clone(), place.unanswered));
     let nodes = match left {
         None | Some((None, 0)) => return Ok(false),
+        #[cfg(test)]
+        Some((None, _)) if fault::is_put_in(Fault::LeavesOrphans) => return Ok(false),
         Some((Some(made), 0)) => vec![made.path],
         Some(_) => match own(link, &config.path(name), patience).await {
             Err(Failure::SessionOver) => return Ok(false),
@@ -82,6 +86,8 @@ pub(crate) async fn find(
 async fn own(link: &Link, lock: &str, patience: Duration) -> Result<Vec<String>, Failure> {
     // Only what the leader has done by now is the end of what was sent before.
     let look = [Request::sync(lock), Request::own(&format!("{lock}/"))];
+    #[cfg(test)]
+    let look = fault::look(look, Fault::EndsWithoutSync);
     let [synced, own] = link.call(look, patience).await;
     let mut nodes = synced
         .and(own)?

@@ -107,6 +107,8 @@ pub(crate) fn queue(children: Vec<String>) -> Vec<String> {
         return Vec::new();
     };
     places.sort_by_key(|(number, _)| number.wrapping_sub(from));
+    #[cfg(test)]
+    crate::simulation::fault::order(&mut places);
     places.into_iter().map(|(_, child)| child).collect()
 }
 

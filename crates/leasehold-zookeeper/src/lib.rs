@@ -10,12 +10,15 @@ mod config;
 mod contender;
 mod ending;
 mod error;
+mod heard;
 mod keys;
 mod link;
 mod look;
 mod note;
 mod renewal;
 mod session;
+#[cfg(test)]
+mod simulation;
 mod wire;
 
 use std::sync::Arc;

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use leasehold_core::clock::{self, Moment};
 use leasehold_core::session::Mailbox;
-use leasehold_core::{Error, ErrorKind, Result};
+use leasehold_core::{Error, ErrorKind, Result, background};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::Config;
 use crate::error::{self, Failure};
+use crate::heard::Heard;
 use crate::wire::{Answer, Request};
 use task::Task;
 
@@ -38,6 +39,8 @@ struct Facts {
     timeout: Duration,
     /// When what made the newest connection was sent.
     since: Option<Moment>,
+    /// What the leader has heard of it.
+    heard: Heard,
     /// Counts the connections.
     generation: u64,
     over: bool,
@@ -80,7 +83,7 @@ impl Link {
             Box::new(disturbed),
         );
         let stream = task.reach_any().await?;
-        tokio::spawn(task.run(stream));
+        background::spawn_here(task.run(stream));
         Ok(Self { orders, facts })
     }
 
@@ -97,6 +100,22 @@ impl Link {
     /// When what made the newest connection was sent.
     pub(crate) fn since(&self) -> Moment {
         lock(&self.facts).since.unwrap_or_else(clock::now)
+    }
+
+    /// How long after its send a holder may count on a write that was sent then and is answered; none where nothing can
+    /// be said of that.
+    pub(crate) fn worth(&self, sent: Moment) -> Option<Duration> {
+        let mut facts = lock(&self.facts);
+        let timeout = facts.timeout;
+        facts.heard.answered(sent, timeout)
+    }
+
+    /// Takes a new connection for what comes, where it follows a pause.
+    pub(crate) fn resume(&self, now: Moment) {
+        let facts = lock(&self.facts);
+        if facts.heard.paused(now, facts.timeout) {
+            let _ = self.orders.send(Order::TurnAway(facts.generation));
+        }
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -145,7 +164,7 @@ impl Link {
     pub(crate) async fn close(&self, patience: Duration) {
         let (done, is_done) = oneshot::channel();
         if self.orders.send(Order::Close(done)).is_ok() {
-            let _ = tokio::time::timeout(patience, is_done).await;
+            let _ = clock::timeout(patience, is_done).await;
         }
     }
 
@@ -169,7 +188,7 @@ impl Link {
                 answers.push(answer.await.unwrap_or(Err(Failure::SessionOver)));
             }
         };
-        if tokio::time::timeout(patience, gathered).await.is_err() {
+        if clock::timeout(patience, gathered).await.is_none() {
             let _ = self.orders.send(Order::TurnAway(generation));
             let late = || Err(error::unanswered(&format!("none within {patience:?}")));
             answers.resize_with(count, late);

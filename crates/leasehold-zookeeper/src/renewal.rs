@@ -7,7 +7,8 @@ use leasehold_core::backend::{LossReason, Renewal};
 
 use crate::contender::ZooKeeperContender;
 use crate::error::Failure;
-use crate::session::{Seat, usable};
+use crate::heard::usable;
+use crate::session::Seat;
 use crate::wire::Request;
 
 impl ZooKeeperContender {

@@ -1,21 +1,23 @@
 //! ZooKeeper's part of a session: begun, renewed by a write, ended.
 //!
 //! A server that is cut off from the leader goes on answering pings and reads, and the leader doesn't hear of them. So
-//! a beat is a write without effect, which a majority agreed to. A server tells its leader of its clients' beats once
-//! in half a tick, so what a holder may count on is three quarters of the session's timeout, which is two ticks at
-//! least.
+//! a beat is a write without effect, which a majority agreed to. What a holder may count on from then on is three quarters
+//! of the session's timeout, and less after a pause: see [`crate::heard`].
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::session::{self, Pulse, SessionStore};
-use leasehold_core::{Name, Result, clock};
+use leasehold_core::{Error, ErrorKind, Name, Result, clock};
 
 use crate::config::Config;
 use crate::ending;
 use crate::error::{Failure, unexpected};
+use crate::heard::usable;
 use crate::link::Link;
+#[cfg(test)]
+use crate::simulation::fault;
 use crate::wire::{Request, Stat};
 
 /// How long a session's end may take to be answered.
@@ -36,11 +38,6 @@ pub(crate) struct Made {
 /// Where sessions are begun.
 #[derive(Debug)]
 pub(crate) struct Ensemble(pub(crate) Arc<Config>);
-
-/// What a holder may count on from the send of a beat.
-pub(crate) fn usable(timeout: Duration) -> Duration {
-    timeout * 3 / 4
-}
 
 #[async_trait]
 impl SessionStore for Ensemble {
@@ -67,12 +64,24 @@ impl SessionStore for Ensemble {
         // Several must fit into a session.
         let patience = (session.asked() / 8).clamp(Duration::from_millis(250), PATIENCE);
         let since = clock::now();
+        link.resume(since);
         let beat = [Request::nothing(), Request::own(self.0.root())];
+        #[cfg(test)]
+        let beat = fault::beat(beat, self.0.root());
         let [written, own] = link.call(beat, patience).await;
+        #[cfg(test)]
+        if let Some(pulse) = fault::pulse(&written, since, session) {
+            return Ok(Some(pulse));
+        }
         match written.and(own) {
             Ok(own) => Ok(Some(Pulse {
                 since,
-                ttl: usable(link.timeout()),
+                ttl: link.worth(since).ok_or_else(|| {
+                    Error::new(
+                        ErrorKind::Unavailable,
+                        "the leader may not have heard of the session for too long",
+                    )
+                })?,
                 keys: Arc::new(
                     own.texts()
                         .ok_or_else(|| unexpected("the session's nodes"))?

@@ -264,7 +264,7 @@ pub(crate) fn length(bytes: &[u8]) -> Option<Option<usize>> {
     (length <= ANSWER_BYTES_MAX).then_some(Some(length))
 }
 
-fn frame(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn frame(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     put(out, &[0]);
     fill(out);
@@ -272,18 +272,18 @@ fn frame(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     out[begin..begin + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-fn put(out: &mut Vec<u8>, numbers: &[i32]) {
+pub(crate) fn put(out: &mut Vec<u8>, numbers: &[i32]) {
     for number in numbers {
         out.extend(number.to_be_bytes());
     }
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, &[i32::try_from(bytes.len()).unwrap_or(i32::MAX)]);
     out.extend(bytes);
 }
 
-struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
@@ -292,21 +292,21 @@ impl<'a> Reader<'a> {
         Some(taken)
     }
 
-    fn int(&mut self) -> Option<i32> {
+    pub(crate) fn int(&mut self) -> Option<i32> {
         Some(i32::from_be_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    fn long(&mut self) -> Option<i64> {
+    pub(crate) fn long(&mut self) -> Option<i64> {
         Some(i64::from_be_bytes(self.take(8)?.try_into().ok()?))
     }
 
     /// None at all stands for empty.
-    fn bytes(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = self.int()?;
         self.take(usize::try_from(length.max(0)).ok()?)
     }
 
-    fn text(&mut self) -> Option<String> {
+    pub(crate) fn text(&mut self) -> Option<String> {
         String::from_utf8(self.bytes()?.to_vec()).ok()
     }
 

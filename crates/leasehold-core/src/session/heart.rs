@@ -4,9 +4,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Place, Pool, Session, SessionStore, nanos};
-use crate::clock;
 use crate::error::ErrorKind;
 use crate::name::Name;
+use crate::{background, clock};
 
 /// How long the task sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ pub(super) async fn run<S: SessionStore>(
             let pause = Duration::from_nanos(wake.saturating_sub(now.boot)).min(SLEEP_MAX);
             tokio::select! {
                 () = session.called.notified() => {}
-                () = tokio::time::sleep(pause) => {}
+                () = clock::sleep(pause) => {}
             }
             continue;
         }
@@ -79,7 +79,7 @@ fn give_up<S: SessionStore>(session: &Arc<Session<S>>, store: &Arc<S>) {
     drop(state);
     for name in due {
         let (session, store) = (session.clone(), store.clone());
-        tokio::spawn(async move {
+        background::spawn_here(async move {
             let given_up = store.give_up(&session, &name).await;
             session.place(&name, |place| {
                 match given_up {

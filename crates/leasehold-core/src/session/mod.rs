@@ -10,7 +10,7 @@
 //! A store says through [`SessionStore`] what each of that takes. What a session's places left in the store, and until
 //! when, is in [`Place`], without input or output.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub struct Session<S: SessionStore> {
 #[derive(Debug)]
 struct State<S: SessionStore> {
     phase: Phase<S::Live>,
-    places: HashMap<Name, Place<S::Made>>,
+    places: BTreeMap<Name, Place<S::Made>>,
     pulse: Option<Pulse>,
     /// Beats that failed, and what the last of them failed of.
     failures: u64,
@@ -136,7 +136,7 @@ impl<S: SessionStore> Session<S> {
             asked,
             state: Mutex::new(State {
                 phase: Phase::Starting,
-                places: HashMap::new(),
+                places: BTreeMap::new(),
                 pulse: None,
                 failures: 0,
                 failure: None,

@@ -19,7 +19,7 @@ impl World {
             let name = self.clients[client].habits.name;
             let (token, owner) = (hold.token, attempt.owner);
             let first = self.first(name).map(|kv| kv.create_revision);
-            if first != Some(token) && !self.records.is_broken(owner) {
+            if first != Some(token) && !self.records.is_broken(&owner) {
                 self.violated(format!(
                     "client {client} believes to hold lock {name} with token {token}, the cluster has {first:?}"
                 ));

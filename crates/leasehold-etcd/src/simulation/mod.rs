@@ -24,7 +24,6 @@ mod host;
 mod member;
 mod mutants;
 mod nemesis;
-mod record;
 mod scenario;
 mod seeds;
 mod session;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use leasehold_core::clock::Moment;
-use leasehold_core::{Identity, Name};
-use leasehold_testkit::sim::{Clock, Connection, Due, MS, Network, Queue, Rng, SECOND, Weather};
+use leasehold_core::{Identity, Name, Owner};
+use leasehold_testkit::sim::{
+    Clock, Connection, Due, MS, Network, Queue, Records, Rng, SECOND, Weather,
+};
 
 use super::client::Client;
 use super::host::{Answer, Ask, Host, Wake};
 use super::member::Cluster;
-use super::record::Records;
 use super::scenario::{Nemesis, Scenario};
 
 /// Something that happens.
@@ -95,7 +96,7 @@ pub(super) struct World {
     pub(super) clients: Vec<Client>,
     pub(super) names: Vec<Name>,
     pub(super) identity: Arc<Identity>,
-    pub(super) records: Records,
+    pub(super) records: Records<Owner>,
     pub(super) calls: u64,
     pub(super) violation: Option<String>,
     pub(super) trace: Option<Vec<String>>,

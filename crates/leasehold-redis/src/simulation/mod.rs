@@ -14,7 +14,6 @@ pub(crate) mod lua;
 mod mutants;
 mod nemesis;
 mod poller;
-pub(crate) mod record;
 pub(crate) mod scenario;
 mod schedules;
 mod seeds;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::clock::Moment;
 use leasehold_testkit::sim::{
-    Clock, Connection, Due, MS, Network, Queue, Rng, SECOND, Stops, Weather,
+    Clock, Connection, Due, MS, Network, Queue, Records, Rng, SECOND, Stops, Weather,
 };
 use redis::Value;
 
@@ -13,7 +13,6 @@ use super::client::Client;
 use super::host::{Host, Wake};
 use super::lua::{Interpreter, Script};
 use super::poller::Poller;
-use super::record::Records;
 use super::scenario::{Nemesis, Scenario};
 use crate::keys::Keys;
 
@@ -125,7 +124,7 @@ pub(super) struct World<'a> {
     pub(super) hosts: Vec<Host>,
     pub(super) clients: Vec<Client>,
     pub(super) pollers: Vec<Poller>,
-    pub(super) records: Records,
+    pub(super) records: Records<String>,
     /// Owners whose release has been answered.
     pub(super) released: BTreeSet<String>,
     pub(super) calls: u64,

@@ -1,5 +1,3 @@
-use leasehold_core::clock::Moment;
-
 use super::{Clock, Stops};
 
 /// What strikes a machine.
@@ -29,15 +27,6 @@ pub enum Trouble {
     },
     /// The process is gone for good.
     Kill,
-}
-
-/// When a timer is due, by one of the machine's clocks.
-#[derive(Clone, Copy, Debug)]
-pub enum Due {
-    /// The clock that runs on in suspend.
-    Boot(u64),
-    /// The clock that stands still in suspend.
-    Monotonic(u64),
 }
 
 /// A machine that a process runs on: its clocks, what stops it, and when its timers are due.
@@ -88,16 +77,5 @@ impl Machine {
     pub fn believes(&self, rest: u64, now: u64) -> Option<u64> {
         let stands = self.stops.dead() || self.clock.paused();
         (rest > 0 && !stands).then(|| self.clock.after(now, rest))
-    }
-}
-
-impl Due {
-    /// How long it still is, by the clocks as they are read.
-    #[must_use]
-    pub fn rest(self, read: Moment) -> u64 {
-        match self {
-            Self::Boot(at) => at.saturating_sub(read.boot),
-            Self::Monotonic(at) => at.saturating_sub(read.monotonic),
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use leasehold_core::{Address, Error, ErrorKind, Result};
+use leasehold_core::{Address, Error, ErrorKind, Result, clock};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -57,6 +57,10 @@ pub(super) async fn reach(
 
 /// Connects to a server, with TLS where the URL says so.
 pub(crate) async fn dial(config: &Config, host: &Address) -> Result<Stream> {
+    #[cfg(test)]
+    if let Some(stream) = crate::simulation::dial(host) {
+        return Ok(Box::new(stream));
+    }
     let failed = |error: io::Error| unreachable(&format!("{host}: {error}"));
     let stream = TcpStream::connect((host.host.as_str(), host.port))
         .await
@@ -172,6 +176,6 @@ impl Connection {
             }
         };
         // Else it ends by its timeout.
-        let _ = tokio::time::timeout(FAREWELL, ended).await;
+        let _ = clock::timeout(FAREWELL, ended).await;
     }
 }

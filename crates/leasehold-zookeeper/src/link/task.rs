@@ -96,7 +96,7 @@ impl Task {
                 if self.orders.is_closed() && self.orders.is_empty() {
                     return;
                 }
-                tokio::time::sleep(pause).await;
+                clock::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
             };
         }
@@ -136,14 +136,14 @@ impl Task {
             let host = &self.config.hosts[self.at];
             let since = clock::now();
             let reached = connection::reach(&self.config, host, &self.connect);
-            let reached = tokio::time::timeout(self.config.connect_max(), reached).await;
+            let reached = clock::timeout(self.config.connect_max(), reached).await;
             match reached {
-                Ok(Ok((stream, connected))) => {
+                Some(Ok((stream, connected))) => {
                     self.connected(&connected, since)?;
                     return Ok(stream);
                 }
-                Ok(Err(error)) => last = Some(error),
-                Err(_) => last = Some(unreachable(&format!("{host} gives no answer"))),
+                Some(Err(error)) => last = Some(error),
+                None => last = Some(unreachable(&format!("{host} gives no answer"))),
             }
             self.at = (self.at + 1) % self.config.hosts.len();
         }
@@ -162,6 +162,7 @@ impl Task {
         facts.id = connected.session;
         facts.timeout = Duration::from_millis(timeout);
         facts.since = Some(since);
+        facts.heard.connected(since);
         facts.generation += 1;
         self.connect.session = connected.session;
         self.connect.password.clone_from(&connected.password);
@@ -179,6 +180,8 @@ impl Task {
         let mut number = 0;
         loop {
             tokio::select! {
+                // Orders that come together go out together.
+                biased;
                 order = self.orders.recv() => {
                     let Some(order) = order else {
                         connection.farewell().await;
@@ -202,7 +205,7 @@ impl Task {
                         }
                     }
                 }
-                () = tokio::time::sleep(quiet) => Request::ping().encode(PING, connection.out()),
+                () = clock::sleep(quiet) => Request::ping().encode(PING, connection.out()),
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::Name;
 use leasehold_core::clock::Moment;
-use leasehold_testkit::sim::{Connection, Due, MS, Network, Queue, Rng, SECOND, Weather};
+use leasehold_testkit::sim::{Connection, Due, MS, Network, Queue, Records, Rng, SECOND, Weather};
 use redis::Value;
 
 use super::super::members::Report;
@@ -15,7 +15,6 @@ use super::host::{Host, Wake};
 use super::node::Server;
 use super::scenario::{Nemesis, Scenario};
 use crate::simulation::lua::{Interpreter, Script};
-use crate::simulation::record::Records;
 
 /// Something that happens.
 #[derive(Clone, Debug)]
@@ -132,7 +131,7 @@ pub(super) struct World<'a> {
     pub(super) names: Vec<Name>,
     pub(super) hosts: Vec<Host>,
     pub(super) clients: Vec<Client>,
-    pub(super) records: Records,
+    pub(super) records: Records<String>,
     /// Where each owner's release has been answered: it must hold there no more.
     pub(super) ended: BTreeSet<(Node, String)>,
     /// When each owner was let go.

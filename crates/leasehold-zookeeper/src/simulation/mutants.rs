@@ -92,6 +92,11 @@ fn orphans_that_stay() {
 }
 
 #[test]
+fn a_place_that_is_kept_though_it_went_with_the_lock() {
+    fault(Fault::KeepsWhatIsGone, &["never served"]);
+}
+
+#[test]
 fn a_clock_that_stands_still_in_suspend() {
     fault(Fault::MonotonicOnly, TWO);
 }

@@ -37,10 +37,11 @@ impl Assembly<'_> {
     fn memory(&self, node: Node, report: &Report) -> Memory {
         let mut known = self.known(node, self.answered()).peekable();
         let counted = known.peek().is_some();
-        let runs_on = known.any(|run| run == report.run);
+        let runs_on = known.find(|known| report.is_of_this_start(known));
+        let has_it = runs_on.is_some_and(|known| known == report.known_as());
         match &report.record {
-            None if runs_on => Memory::Dropped,
-            Some(_) if runs_on || report.kept() => Memory::Kept,
+            Some(_) if has_it || self.has_kept(node, report) => Memory::Kept,
+            _ if runs_on.is_some() => Memory::Dropped,
             Some(_) if counted => Memory::Restarted,
             None | Some(_) => Memory::Bare,
         }

@@ -109,15 +109,6 @@ fn a_node_that_lost_its_memory_and_counts_at_once() {
 }
 
 #[test]
-fn a_record_for_a_node_that_is_still_out() {
-    let faults = Faults {
-        records_for_all: true,
-        ..Faults::default()
-    };
-    driver(faults, &["two holders", "one token", "fell"]);
-}
-
-#[test]
 fn a_lease_that_counts_from_the_answer() {
     let faults = Faults {
         from_the_answer: true,

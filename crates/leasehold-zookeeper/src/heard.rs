@@ -4,8 +4,8 @@
 //! What comes later is heard by the server it is sent to, which tells the leader whom it has heard of only when it is
 //! asked to, once in half a tick: that is so also of a request that the leader itself has answered. Half a tick is a
 //! quarter of the timeout at most, so while requests follow each other, what the leader counts begins a quarter before
-//! any of them; a ping follows each connection at once, so that there is something to tell. After a pause it begins before the pause, and the leader may end the session right after it has answered:
-//! so a pause takes a new connection.
+//! any of them; a ping follows each connection at once, so that there is something to tell. After a pause it begins
+//! before the pause, and the leader may end the session right after it has answered: so a pause takes a new connection.
 
 use std::time::Duration;
 

@@ -263,7 +263,11 @@ fn a_record_is_merged_once_for_each_version_seen() {
         assert_eq!(node.ask::<u64>(&["DBSIZE"]), 0);
         // What is late from its first use lays another record, by which it gives nothing; what followed does nothing.
         assert!(node.enter(&newer, None));
-        assert!(!node.enter(&newer, Some(&seen)));
+        let mut laid = seen.clone();
+        laid.version -= 1;
+        for earlier in [&laid, &seen] {
+            assert!(!node.enter(&newer, Some(earlier)));
+        }
         assert_ne!(node.record().unwrap().born, seen.born);
         assert_eq!(node.take(owner(), "1", "take", "-"), Answer::Void);
     }

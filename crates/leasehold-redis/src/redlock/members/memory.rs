@@ -35,14 +35,12 @@ pub(crate) fn memories(
 
 impl Assembly<'_> {
     fn memory(&self, node: Node, report: &Report) -> Memory {
-        let mut known = self.known(node, self.answered()).peekable();
-        let counted = known.peek().is_some();
-        let runs_on = known.find(|known| report.is_of_this_start(known));
-        let has_it = runs_on.is_some_and(|known| known == report.known_as());
+        let known: Vec<&str> = self.known(node, self.answered()).collect();
+        let has_it = known.contains(&report.known_as().as_str());
         match &report.record {
             Some(_) if has_it || self.has_kept(node, report) => Memory::Kept,
-            _ if runs_on.is_some() => Memory::Dropped,
-            Some(_) if counted => Memory::Restarted,
+            _ if known.iter().any(|known| report.is_of_this_start(known)) => Memory::Dropped,
+            Some(_) if !known.is_empty() => Memory::Restarted,
             None | Some(_) => Memory::Bare,
         }
     }

@@ -287,18 +287,14 @@ impl Assembly<'_> {
         if self.has_kept(node, report) {
             return Standing::Entering;
         }
-        let mut known = self.known(node, sound).peekable();
-        if known.peek().is_none() {
+        let known: Vec<&str> = self.known(node, sound).collect();
+        // New, or what entered it with this record has not reached all: either way it has lost nothing.
+        let has_it = report.record.is_some() && known.contains(&report.known_as().as_str());
+        if known.is_empty() || has_it {
             return Standing::Entering;
         }
-        if let Some(known) = known.find(|known| report.is_of_this_start(known)) {
-            // It has lost nothing; what entered it has not reached itself.
-            let has_it = report.record.is_some() && known == report.known_as();
-            return if has_it {
-                Standing::Entering
-            } else {
-                Standing::Forgot
-            };
+        if known.iter().any(|known| report.is_of_this_start(known)) {
+            return Standing::Forgot;
         }
         if report.promoted {
             return Standing::Promoted;
@@ -376,8 +372,7 @@ impl Report {
 }
 
 impl Judgement {
-    /// Whose records the entry is to be merged into. A node that lost its memory is given none before its time is over:
-    /// with one it would look like a node that kept it.
+    /// Whose records the entry is to be merged into. A node that lost its memory is given none before its time is over.
     pub(crate) fn recorded(&self) -> Nodes {
         let nodes = (0..).zip(&self.standings);
         let recorded = nodes.filter(|(_, standing)| match standing {

@@ -30,7 +30,7 @@ usage: cargo xtask COMMAND
   bench [sqlite|redis|redlock|etcd|zookeeper|consul] [--peers] [--quick] [--write]
            measure; --write puts the figures into docs/benchmarks.md
   sim [--seeds N]
-           run the simulations with so many seeds, half of them fresh
+           run the simulations with so many fresh seeds
 
 and each part alone:
 ";

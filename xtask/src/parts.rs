@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use crate::{bench, deny, programs, tidy, tree};
+use crate::{bench, deny, programs, sim, tidy, tree};
 
 /// Something that must be green. Each is a command of its own too: `cargo xtask NAME`.
 pub(crate) struct Part {
@@ -69,9 +69,9 @@ pub(crate) const PARTS: &[Part] = &[
 /// What takes too long for every push.
 pub(crate) const FULL: Part = Part {
     name: "full",
-    about: "the largest models",
+    about: "the largest models, and fresh seeds of the simulations",
     run: || {
-        cargo(&[
+        let models = cargo(&[
             "test",
             "--package",
             "leasehold-redis",
@@ -79,7 +79,8 @@ pub(crate) const FULL: Part = Part {
             "full-model",
             "--lib",
             "redlock::model",
-        ])
+        ]);
+        models.and(sim::run(&["--seeds", "100000"]))
     },
 };
 

@@ -274,6 +274,33 @@ fn a_record_is_merged_once_for_each_version_seen() {
 }
 
 #[test]
+fn a_counter_from_before_the_last_entry_counts_as_the_floor() {
+    for mut node in nodes() {
+        let counter = |node: &mut Node| {
+            let holder = owner();
+            let Answer::Granted { counter, .. } = node.take(holder, "1", "take", "-") else {
+                panic!("not granted");
+            };
+            (holder, counter)
+        };
+        let (holder, _) = counter(&mut node);
+        assert_eq!(node.write(holder, 7), Answer::Written);
+        node.leave(holder, "0");
+        // Started from a snapshot it has the counter of then. The others accepted up to the floor since.
+        let seen = node.record().unwrap();
+        let others = seen.floor + 50;
+        assert!(node.enter(&entry(others, &[("h1", "r2")]), Some(&seen)));
+        let (holder, begun) = counter(&mut node);
+        assert_eq!(begun, others);
+        assert_eq!(node.write(holder, others), Answer::Refused);
+        assert_eq!(node.write(holder, others + 1), Answer::Written);
+        node.leave(holder, "0");
+        // What it counted since counts.
+        assert_eq!(counter(&mut node).1, others + 1);
+    }
+}
+
+#[test]
 fn nothing_but_the_counter_and_the_record_is_left() {
     for mut node in nodes() {
         let (one, two) = (owner(), owner());

@@ -1,6 +1,7 @@
 -- Shared by the scripts of one Redlock node that give or free a lock. Keys as in common.lua, and besides:
 --   KEYS[5] X  the owner's tombstone
---   KEYS[6] R  the node's record: floor (no token accepted here is higher), longest, durable, version, run:NAME
+--   KEYS[6] R  the node's record: floor (no token accepted here is higher), base (no counter here counts for less),
+--              longest, durable, version, run:NAME
 -- F has: c newest token, or the floor it began with; o owner of L, n number of its request, t its token once it is
 -- written, m holder, g granted (ms), h its channel.
 -- Queues: Q by arrival here; W is owner -> "number alive-until channel holder".

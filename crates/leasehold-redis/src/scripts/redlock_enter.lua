@@ -2,6 +2,8 @@
 -- ARGV: version seen (0: none), durable (0/1), longest ms, floor, how many runs, then name and run of each, then name
 -- and run of each other node.
 -- With names, only while the version is still that. Without, only longest is raised.
+-- What is entered with a floor may be a node whose memory went back to a snapshot, counters and all: the floor then is
+-- its base too, and counters below that count no more.
 -- A first record is laid without a floor, so that the node gives no lock before it is entered as one that has it. When
 -- that was is its mark, and where its versions begin: what was meant for an earlier record and comes late changes nothing.
 local call = redis.call
@@ -23,6 +25,7 @@ if version == 0 then
   call('HSET', R, 'born', string.format('%.0f', version))
 else
   raise('floor', ARGV[4])
+  raise('base', ARGV[4])
 end
 local at = 6
 while ARGV[at] do

@@ -10,13 +10,16 @@ local micros = time[1] .. string.sub('00000' .. time[2], -6)
 local millis = string.sub(micros, 1, -4)
 local now = tonumber(millis)
 
--- Gives the lock. A counter that is missing reads as the floor, which no token accepted here exceeds; a node
--- without a floor has lost its memory, and its vote would be a lie.
+-- Gives the lock. A node without a floor has lost its memory, and its vote would be a lie. A counter that is missing
+-- reads as the floor, which no token accepted here exceeds; so does one from before the base, which may have come back
+-- with a snapshot.
 local function grant()
+  local known = call('HMGET', R, 'floor', 'base')
+  local floor, base = known[1], tonumber(known[2] or 0)
+  if not floor then return {'void', 'forgot'} end
   local counter = call('HGET', F, 'c')
-  if not counter then
-    counter = call('HGET', R, 'floor')
-    if not counter then return {'void', 'forgot'} end
+  if not counter or tonumber(counter) < base then
+    counter = floor
     call('HSET', F, 'c', counter)
     call('PEXPIRE', F, 604800000)
   end

@@ -1,6 +1,6 @@
-//! Many seeds: those that are always run, and fresh ones.
+//! Many seeds: the same in every push, so that one that fails is to blame for it; fresh ones where they are asked for.
 //!
-//! `LEASEHOLD_SIM_SEEDS` says how many instead of the default, `LEASEHOLD_SIM_SEED` which one alone.
+//! `LEASEHOLD_SIM_SEEDS` says how many fresh ones are run instead, `LEASEHOLD_SIM_SEED` which one alone.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,8 +25,8 @@ pub fn alone() -> Option<u64> {
     Some(seed.parse().expect("LEASEHOLD_SIM_SEED is a number"))
 }
 
-/// Runs `usual` seeds, or as many as the environment says: half of them the same each time, half of them fresh.
-/// Answers how many, and how many holds there were. `package` and `test` are what cargo calls the test.
+/// Runs the first `usual` seeds, or as many fresh ones as the environment says. Answers how many, and how many holds
+/// there were. `package` and `test` are what cargo calls the test.
 ///
 /// # Panics
 /// With how to replay it, when a seed is violated; when the variable is no number; when there is no chance to be had.
@@ -36,23 +36,25 @@ pub fn keep<R: FnMut(u64) -> Outcome>(
     test: &str,
     worker: impl Fn() -> R + Sync,
 ) -> (u64, usize) {
-    let seeds = std::env::var("LEASEHOLD_SIM_SEEDS").map_or(usual, |n| n.parse().unwrap());
-    let owner = leasehold_core::Owner::random().unwrap().to_hex();
-    let fresh = u64::from_str_radix(&owner[..15], 16).unwrap();
-    let half = seeds / 2;
-    let mut holds = 0;
-    for range in [0..half, fresh..fresh + seeds - half] {
-        let (violation, more) = search(range, &worker);
-        holds += more;
-        if let Some((seed, violation)) = violation {
-            panic!(
-                "seed {seed}: {violation}\nreplay it with \
-                 LEASEHOLD_SIM_SEED={seed} cargo test -p {package} --lib -- --exact {test} --nocapture"
-            );
-        }
+    let range = std::env::var("LEASEHOLD_SIM_SEEDS").map_or(0..usual, |seeds| fresh(&seeds));
+    let (violation, holds) = search(range.clone(), &worker);
+    if let Some((seed, violation)) = violation {
+        panic!(
+            "seed {seed}: {violation}\nreplay it with \
+             LEASEHOLD_SIM_SEED={seed} cargo test -p {package} --lib -- --exact {test} --nocapture"
+        );
     }
-    println!("{seeds} seeds, half of them from {fresh} on: {holds} holds");
+    let seeds = range.end - range.start;
+    println!("{seeds} seeds from {} on: {holds} holds", range.start);
     (seeds, holds)
+}
+
+/// So many seeds that nobody has seen.
+fn fresh(seeds: &str) -> Range<u64> {
+    let seeds: u64 = seeds.parse().expect("LEASEHOLD_SIM_SEEDS is a number");
+    let owner = leasehold_core::Owner::random().unwrap().to_hex();
+    let start = u64::from_str_radix(&owner[..15], 16).unwrap();
+    start..start + seeds
 }
 
 /// Runs seeds on all processors until one is violated: it and what was violated, and how many holds there were.

@@ -23,11 +23,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 
 mod heart;
+mod lent;
 mod mailbox;
 mod place;
 mod pool;
 mod seat;
 
+pub use lent::Lent;
 pub use mailbox::Mailbox;
 pub use place::Place;
 pub use pool::Pool;
@@ -85,6 +87,8 @@ struct State<S: SessionStore> {
     wanted: bool,
     /// No attempt begins on it any more.
     retired: bool,
+    /// One attempt has it to itself.
+    lent: bool,
     /// Since when it has no places, or is retired (boot time).
     idle_since: u64,
 }
@@ -142,6 +146,7 @@ impl<S: SessionStore> Session<S> {
                 failure: None,
                 wanted: false,
                 retired: false,
+                lent: false,
                 idle_since: clock::now().boot,
             }),
             changed: watch::Sender::new(()),
@@ -162,16 +167,27 @@ impl<S: SessionStore> Session<S> {
     /// Whether a new attempt on `name` can have a place here.
     fn suits(&self, name: &Name) -> bool {
         let state = self.lock();
-        let fit = match &state.phase {
-            Phase::Starting => true,
-            // One that the server may have ended is no place to begin.
-            Phase::Live(_) => state
-                .pulse
-                .as_ref()
-                .is_some_and(|pulse| pulse.is_young(clock::now())),
-            Phase::Failed(..) | Phase::Over => false,
-        };
-        fit && !state.retired && !state.places.contains_key(name)
+        state.is_ready() && !state.places.contains_key(name)
+    }
+
+    /// Has one attempt have it to itself, if it is begun and nobody has a place here. Whether it does.
+    fn lend(&self) -> bool {
+        let mut state = self.lock();
+        let begun = matches!(state.phase, Phase::Live(_));
+        let lends = begun && state.is_ready() && state.places.is_empty();
+        state.lent |= lends;
+        lends
+    }
+
+    /// Whoever had it to himself gives it back, with its last beat.
+    fn give_back(&self, pulse: Pulse) {
+        let mut state = self.lock();
+        state.lent = false;
+        // Its first place is taken after this, and until then it isn't too long idle.
+        state.idle_since = clock::now().boot;
+        drop(state);
+        self.beaten(pulse);
+        self.called.notify_one();
     }
 
     /// Waits until it has begun.
@@ -356,8 +372,25 @@ impl<S: SessionStore> Session<S> {
 }
 
 impl<S: SessionStore> State<S> {
+    /// Whether attempts may begin here.
+    fn is_ready(&self) -> bool {
+        let fit = match &self.phase {
+            Phase::Starting => true,
+            // One that the server may have ended is no place to begin.
+            Phase::Live(_) => self
+                .pulse
+                .as_ref()
+                .is_some_and(|pulse| pulse.is_young(clock::now())),
+            Phase::Failed(..) | Phase::Over => false,
+        };
+        fit && !self.retired && !self.lent
+    }
+
     /// Whether nobody holds or waits by it.
     fn is_idle(&self) -> bool {
+        if self.lent {
+            return false;
+        }
         let abandoned = self.retired && self.places.values().all(Place::is_abandoned);
         self.places.is_empty() || abandoned
     }

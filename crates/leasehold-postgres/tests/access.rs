@@ -86,8 +86,9 @@ async fn only_a_server_whose_certificate_is_verified_is_spoken_with_where_that_i
         assert_eq!(postgres.query(encrypted).unwrap(), "0");
         holder.release().await.unwrap();
         client.close().await;
-        let stranger = Authority::new().unwrap().trusting();
-        let error = leasehold::connect(&url(&format!("sslmode={mode}&{stranger}"))).await;
+        let stranger = Authority::new().unwrap();
+        let strange = url(&format!("sslmode={mode}&{}", stranger.trusting()));
+        let error = leasehold::connect(&strange).await;
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
     }
     let plain = server();

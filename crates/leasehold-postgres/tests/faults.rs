@@ -264,7 +264,7 @@ async fn a_break_that_its_holder_does_not_hear_of_says_what_would_end_with_its_s
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_of_a_role_break_nothing() {
     let postgres = server();
-    for setting in [
+    let settings = [
         "lock_timeout = '50ms'",
         "statement_timeout = '50ms'",
         "idle_session_timeout = '100ms'",
@@ -272,11 +272,10 @@ async fn settings_of_a_role_break_nothing() {
         "default_transaction_read_only = on",
         "synchronous_commit = off",
         "search_path = 'nowhere'",
-    ] {
-        let set =
-            format!("SET default_transaction_read_only = off; ALTER ROLE postgres SET {setting}");
-        postgres.query(&set).unwrap();
-    }
+    ];
+    // They are for the sessions after this one.
+    let set = settings.map(|setting| format!("ALTER ROLE postgres SET {setting};"));
+    postgres.query(&set.concat()).unwrap();
     let client = connect(&postgres.url()).await;
     let holder = take(&client, "x", TTL).await;
     let waiting = lock(&client, "x", TTL);

@@ -93,6 +93,36 @@ async fn after_the_crash_of_one_session_nobody_gets_a_lock_too_early() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_counts_from_the_send_of_what_was_answered() {
+    let postgres = server();
+    let proxy = Proxy::start(postgres.address()).unwrap();
+    let client = connect(&url_at(proxy.address())).await;
+    let direct = connect(&postgres.url()).await;
+    let (ttl, delay) = (Duration::from_secs(15), ms(1200));
+    // Both statements are known to their sessions before answers take long.
+    take(&client, "x", ttl).await.release().await.unwrap();
+    let theirs = take(&direct, "y", ttl).await;
+    let waiting = lock(&client, "y", ttl);
+    let waiter = tokio::spawn(async move { waiting.acquire().await });
+    queued(&direct, "y", 1).await;
+    proxy.delay(Direction::ToClient, delay);
+    let tried = take(&client, "x", ttl).await;
+    assert!(tried.remaining() < ttl - delay, "{tried:?}");
+    theirs.release().await.unwrap();
+    let waited = waiter.await.unwrap().unwrap();
+    assert!(waited.remaining() < ttl - delay, "{waited:?}");
+    // From the first renewal on, too.
+    let begun = clock::now();
+    while since(begun) < ttl / 2 {
+        assert!(tried.remaining() < ttl - delay && waited.remaining() < ttl - delay);
+        assert!(tried.is_held() && waited.is_held());
+        tokio::time::sleep(ms(20)).await;
+    }
+    tried.release().await.unwrap();
+    waited.release().await.unwrap();
+}
+
 /// The client says nothing any more, and the server hears nothing of its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_holders_lock_is_free_within_its_ttl_and_a_second_and_the_holder_knows_first() {

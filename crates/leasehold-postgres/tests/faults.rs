@@ -100,8 +100,8 @@ async fn a_lease_counts_from_the_send_of_what_was_answered() {
     let client = connect(&url_at(proxy.address())).await;
     let direct = connect(&postgres.url()).await;
     let (ttl, delay) = (Duration::from_secs(15), ms(1200));
-    // Both statements are known to their sessions before answers take long.
-    take(&client, "x", ttl).await.release().await.unwrap();
+    // Sessions are begun before answers take long. One that holds isn't lent to the wait.
+    let kept = take(&client, "z", ttl).await;
     let theirs = take(&direct, "y", ttl).await;
     let waiting = lock(&client, "y", ttl);
     let waiter = tokio::spawn(async move { waiting.acquire().await });
@@ -119,8 +119,9 @@ async fn a_lease_counts_from_the_send_of_what_was_answered() {
         assert!(tried.is_held() && waited.is_held());
         tokio::time::sleep(ms(20)).await;
     }
-    tried.release().await.unwrap();
-    waited.release().await.unwrap();
+    for guard in [kept, tried, waited] {
+        guard.release().await.unwrap();
+    }
 }
 
 /// The client says nothing any more, and the server hears nothing of its end.

@@ -164,6 +164,7 @@ async fn change(contender: &mut dyn Contender, busy: &Busy) {
     let look_in = busy.retry_in.unwrap_or(LOOK);
     let look_in = look_in.mul_f64(1.0 + 0.1 * jitter());
     tokio::select! {
+        biased;
         () = poll_fn(|context| contender.poll_changed(context)) => {}
         () = clock::sleep(look_in) => {}
     }

@@ -230,6 +230,7 @@ impl Keeper {
                 continue;
             };
             tokio::select! {
+                biased;
                 () = self.inbox.arrived.notified() => {}
                 () = until(wake_at) => {}
             }

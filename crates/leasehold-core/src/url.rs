@@ -121,9 +121,11 @@ impl StoreUrl {
         self.password = Some(password);
     }
 
-    /// Consul knows no users: who writes one meant the token, which goes where a password does.
+    /// Who writes a token where a user goes has only forgotten the colon before it.
     fn is_user_secret(&self) -> bool {
-        self.scheme.starts_with("consul")
+        let fits = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+        let is_token = |user: &String| user.len() >= 20 && user.bytes().all(fits);
+        self.user.as_ref().is_some_and(is_token)
     }
 
     /// Whether it holds what [`Display`](fmt::Display) doesn't show: a URL that must not stand on a command
@@ -131,7 +133,7 @@ impl StoreUrl {
     #[must_use]
     pub fn has_secret(&self) -> bool {
         self.password.is_some()
-            || self.is_user_secret() && self.user.is_some()
+            || self.is_user_secret()
             || self.params.iter().any(|(name, _)| is_secret(name))
     }
 
@@ -275,9 +277,11 @@ impl fmt::Display for StoreUrl {
         match (&self.user, &self.password) {
             (None, None) => {}
             (user, password) => {
-                let hidden = user.is_some() && self.is_user_secret();
-                let user = user.as_deref().unwrap_or("");
-                write!(f, "{}", Encoded(if hidden { "***" } else { user }))?;
+                match user {
+                    Some(_) if self.is_user_secret() => f.write_str("***")?,
+                    Some(user) => write!(f, "{}", Encoded(user))?,
+                    None => {}
+                }
                 if password.is_some() {
                     f.write_str(":***")?;
                 }
@@ -335,8 +339,9 @@ mod tests {
             assert!(!url.to_string().contains("canary"), "{url}");
             assert!(url.to_string().contains("shown"), "{url}");
         }
-        let url = StoreUrl::parse("consul://canary@h").unwrap();
-        assert!(!url.to_string().contains("canary"), "{url}");
+        let url = StoreUrl::parse("store://5a0c18d3-2ddc-cbc0-58a5-0c185a0c18d3@h").unwrap();
+        assert_eq!(url.to_string(), "store://***@h");
+        assert!(url.has_secret());
         for text in [
             "me:canary@h",
             "redis://me:canary%zz@h",
@@ -360,12 +365,7 @@ mod tests {
             assert_eq!(StoreUrl::parse(&url.to_string()).unwrap(), url, "{url}");
             assert!(!url.to_string().contains(['\u{1b}', ' ']), "{url}");
         }
-        for text in [
-            "redis://:x@h",
-            "consul://x@h",
-            "consul://h?token=x",
-            "redis://h?password=x",
-        ] {
+        for text in ["redis://:x@h", "consul://h?token=x", "redis://h?password=x"] {
             assert!(StoreUrl::parse(text).unwrap().has_secret(), "{text}");
         }
     }

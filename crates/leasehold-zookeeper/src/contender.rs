@@ -102,21 +102,11 @@ impl ZooKeeperContender {
                 Ok(None)
             }
             Found::Place(made, Standing::First, since) => self.grant(made, since).await,
-            Found::Place(
-                made,
-                Standing::Behind {
-                    first,
-                    before,
-                    position,
-                },
-                _,
-            ) => {
+            Found::Place(made, Standing::Behind { before, position }, _) => {
                 if self.claim.waits {
-                    self.wait(&link, &first, &before, position).await
+                    self.wait(&link, &before, position).await
                 } else {
-                    self.stand_back(&link, &made, &first, position)
-                        .await
-                        .map(Some)
+                    self.stand_back(&link, &made, position).await.map(Some)
                 }
             }
             Found::Place(_, Standing::Gone, _) => {
@@ -153,8 +143,14 @@ impl ZooKeeperContender {
         #[cfg(test)]
         let look = fault::look(look, Fault::LooksWithoutSync);
         let [synced, children] = link.call(look, patience).await;
-        let children = synced.and(children)?;
-        let standing = keys::standing(&made.path, texts(&children)?);
+        let standing = match synced.and(children) {
+            Ok(children) => keys::standing(&made.path, texts(&children)?),
+            #[cfg(test)]
+            Err(failure) if fault::is_put_in(Fault::KeepsWhatIsGone) => return Err(failure),
+            // With the place went the lock's node: somebody deleted both, or the server what was left empty.
+            Err(Failure::NoNode) => Standing::Gone,
+            Err(failure) => return Err(failure),
+        };
         Ok(Found::Place(made, standing, None))
     }
 
@@ -253,25 +249,18 @@ impl ZooKeeperContender {
     async fn wait(
         &self,
         link: &Link,
-        first: &str,
         before: &str,
         position: u32,
     ) -> Result<Option<Attempt>, Failure> {
         let Some(seat) = &self.seat else {
             return Ok(None);
         };
-        let lock = self.lock();
-        let before = format!("{lock}/{before}");
-        let look = [
-            Request::data(&before, true),
-            Request::data(&format!("{lock}/{first}"), false),
-        ];
+        let before = format!("{}/{before}", self.lock());
         let patience = self.shared.patience();
-        let looked = link.call_watching(look, &before, &seat.mailbox, patience);
-        match looked.await {
-            [Ok(_), holder] => Ok(Some(busy(holder, position, self.look_in()))),
-            [Err(Failure::NoNode | Failure::SessionOver), _] => Ok(None),
-            [Err(failure), _] => Err(failure),
+        match link.call_watching(&before, &seat.mailbox, patience).await {
+            Ok(()) => Ok(Some(busy(position, self.look_in()))),
+            Err(Failure::NoNode | Failure::SessionOver) => Ok(None),
+            Err(failure) => Err(failure),
         }
     }
 
@@ -280,12 +269,10 @@ impl ZooKeeperContender {
         &self,
         link: &Link,
         made: &Made,
-        first: &str,
         position: u32,
     ) -> Result<Attempt, Failure> {
-        let first = format!("{}/{first}", self.lock());
-        let ask = [Request::delete(&made.path), Request::data(&first, false)];
-        let [deleted, holder] = link.call(ask, self.shared.patience()).await;
+        let delete = [Request::delete(&made.path)];
+        let [deleted] = link.call(delete, self.shared.patience()).await;
         match deleted {
             Ok(_) | Err(Failure::NoNode | Failure::SessionOver) => {}
             Err(failure) => return Err(failure),
@@ -293,7 +280,7 @@ impl ZooKeeperContender {
         if let Some(seat) = &self.seat {
             seat.with(Place::ended);
         }
-        Ok(busy(holder, position, self.look_in()))
+        Ok(busy(position, self.look_in()))
     }
 
     /// When to ask again without having been told: often enough for the place to stay.
@@ -381,10 +368,10 @@ impl Contender for ZooKeeperContender {
     }
 }
 
-fn busy(holder: Result<Answer, Failure>, position: u32, look_in: Duration) -> Attempt {
-    let holder = holder.ok().and_then(|answer| answer.data());
+/// The holder isn't asked for: whoever wants to know looks once.
+fn busy(position: u32, look_in: Duration) -> Attempt {
     Attempt::Busy(Busy {
-        holder: holder.map(|(data, stat)| note::holder(&data, stat)),
+        holder: None,
         position: Some(position),
         retry_in: Some(look_in),
     })

@@ -4,8 +4,8 @@
 //! What comes later is heard by the server it is sent to, which tells the leader whom it has heard of only when it is
 //! asked to, once in half a tick: that is so also of a request that the leader itself has answered. Half a tick is a
 //! quarter of the timeout at most, so while requests follow each other, what the leader counts begins a quarter before
-//! any of them. After a pause it begins before the pause, and the leader may end the session right after it has answered:
-//! so a pause takes a new connection.
+//! any of them; a ping follows each connection at once, so that there is something to tell. After a pause it begins
+//! before the pause, and the leader may end the session right after it has answered: so a pause takes a new connection.
 
 use std::time::Duration;
 
@@ -58,8 +58,8 @@ impl Heard {
         let most = usable(timeout);
         let since = self.connected.map(|connected| sent.since(connected));
         Some(match since {
-            // The leader has asked by now, were its clock slow, too.
-            Some(since) if since.steady < timeout * 9 / 16 => {
+            // By then the leader has asked once, and heard of what follows a connection at once.
+            Some(since) if since.steady < timeout * 5 / 16 => {
                 most.min(timeout.saturating_sub(since.any))
             }
             _ => most,
@@ -98,8 +98,8 @@ mod tests {
     fn a_new_connection_is_asked_of_the_leader_and_what_follows_may_not_be_told_yet() {
         let mut heard = connected();
         assert_eq!(worth(&mut heard, 1_500), Some(6_000));
-        assert_eq!(worth(&mut heard, 3_000), Some(5_000));
-        assert_eq!(worth(&mut heard, 4_500), Some(6_000));
+        assert_eq!(worth(&mut heard, 2_400), Some(5_600));
+        assert_eq!(worth(&mut heard, 3_900), Some(6_000));
     }
 
     #[test]

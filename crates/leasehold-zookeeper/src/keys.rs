@@ -116,9 +116,8 @@ pub(crate) fn queue(children: Vec<String>) -> Vec<String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     First,
-    /// Behind others: the first of them, the last of them, and how many.
+    /// Behind others: the last of them, and how many.
     Behind {
-        first: String,
         before: String,
         position: u32,
     },
@@ -134,7 +133,6 @@ pub(crate) fn standing(path: &str, children: Vec<String>) -> Standing {
         None => Standing::Gone,
         Some(0) => Standing::First,
         Some(at) => Standing::Behind {
-            first: queue[0].clone(),
             before: queue[at - 1].clone(),
             position: u32::try_from(at).unwrap_or(u32::MAX),
         },
@@ -253,7 +251,6 @@ mod tests {
         let path = |counter| format!("/a/{}", named(counter));
         assert_eq!(standing(&path(3), children()), Standing::First);
         let behind = Standing::Behind {
-            first: named(3),
             before: named(5),
             position: 2,
         };

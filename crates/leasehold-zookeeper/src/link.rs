@@ -141,17 +141,18 @@ impl Link {
         self.gather(sent.collect(), patience).await
     }
 
-    /// Sends a request that reads a node, and another after it; when the node ends, `mailbox` is told.
+    /// Sees that there is a node at `path`; when that ends, `mailbox` is told.
     pub(crate) async fn call_watching(
         &self,
-        [watching, other]: [Request; 2],
         path: &str,
         mailbox: &Arc<Mailbox>,
         patience: Duration,
-    ) -> [Result<Answer, Failure>; 2] {
+    ) -> Result<(), Failure> {
         let watch = Some((path.to_owned(), Arc::downgrade(mailbox)));
-        let sent = vec![self.send(watching, watch), self.send(other, None)];
-        in_array(self.gather(sent, patience).await)
+        // Where there is none, this leaves no watch behind.
+        let sent = vec![self.send(Request::data(path, true), watch)];
+        let [seen] = in_array(self.gather(sent, patience).await);
+        seen.map(|_| ())
     }
 
     /// Has `mailbox` told when the node at `path` ends, from about now on; waits for no answer.

@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use leasehold::{HoldState, LossReason, Release};
+use leasehold::{ErrorKind, HoldState, LossReason, Release};
 use leasehold_core::clock;
 use leasehold_testkit::clusters::{self, Cluster as _, Scene};
 use leasehold_testkit::servers::{Direction, Proxy, ZooKeeper};
@@ -195,7 +195,11 @@ async fn a_try_whose_answer_is_lost_leaves_nothing_and_is_never_doubled() {
         if let Some(guard) = lock(&client, "x", TTL).try_acquire().await.unwrap() {
             let nodes: usize = ephemerals(&zookeeper).iter().map(Vec::len).sum();
             assert_eq!(nodes, 1, "after {bytes} bytes");
-            assert_eq!(guard.release().await.unwrap(), Release::Freed);
+            // The cut may come as late as that: then the release goes on by itself.
+            match guard.release().await {
+                Ok(released) => assert_eq!(released, Release::Freed),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Ambiguous, "{error}"),
+            }
         }
         until(SLACK, async || ephemerals(&zookeeper).is_empty()).await;
     }

@@ -38,6 +38,7 @@ pub(super) async fn run<S: SessionStore>(
             let wake = due.beat.max(retry_at).min(due.end);
             let pause = Duration::from_nanos(wake.saturating_sub(now.boot)).min(SLEEP_MAX);
             tokio::select! {
+                biased;
                 () = session.called.notified() => {}
                 () = clock::sleep(pause) => {}
             }

@@ -5,12 +5,11 @@ use std::task::{Context, Poll, Waker};
 
 use leasehold_core::Owner;
 use leasehold_core::clock::Moment;
-use leasehold_testkit::sim::{MS, SECOND};
+use leasehold_testkit::sim::{Habits, MS, SECOND};
 
 use super::ends::Ending;
 use super::hold::Holding;
 use super::host::Wake;
-use super::scenario::Habits;
 use super::session::nanos;
 use super::world::World;
 use crate::session::Lease;
@@ -81,14 +80,14 @@ impl Client {
 
 impl World {
     pub(super) fn is_done(&self, client: usize) -> bool {
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         self.clients[client].done || self.hosts[host].machine.stops.dead()
     }
 
     pub(super) fn is_seated(&self, client: usize, host: usize, session: usize) -> bool {
         let client = &self.clients[client];
         let seat = client.attempt.as_ref().and_then(|attempt| attempt.seat);
-        client.habits.host == host && seat == Some(session)
+        client.habits.machine == host && seat == Some(session)
     }
 
     pub(super) fn phase(&mut self, client: usize, phase: Phase) -> u64 {
@@ -100,7 +99,7 @@ impl World {
 
     pub(super) fn phase_for(&mut self, client: usize, phase: Phase, nanos: u64) {
         let epoch = self.phase(client, phase);
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         self.after(host, nanos, Wake::Client { client, epoch });
     }
 
@@ -148,7 +147,7 @@ impl World {
             failures: 0,
             header: 0,
         });
-        let (host, gives_up) = (state.habits.host, state.habits.gives_up);
+        let (host, gives_up) = (state.habits.machine, state.habits.gives_up);
         if waits && self.rng.chance(gives_up) {
             let patience = self.rng.within(0..3 * self.scenario.base);
             self.after(host, patience, Wake::GiveUp { client, attempt });
@@ -182,7 +181,7 @@ impl World {
 
     pub(super) fn leave_feed(&mut self, client: usize) {
         let habits = &self.clients[client].habits;
-        let (host, name) = (habits.host, habits.name);
+        let (host, name) = (habits.machine, habits.name);
         let attempt = self.clients[client].attempt.as_mut();
         if let Some(place) = attempt.and_then(|attempt| attempt.told_of.take()) {
             self.hosts[host].feed.leave(name, place);
@@ -194,7 +193,7 @@ impl World {
         self.leave_feed(client);
         self.with_place(client, crate::session::Place::leave);
         let habits = &self.clients[client].habits;
-        let (host, name) = (habits.host, habits.name);
+        let (host, name) = (habits.machine, habits.name);
         let now = self.moment(host).boot;
         let attempt = self.clients[client].attempt.as_mut();
         if let Some(seat) = attempt.and_then(|attempt| attempt.seat.take()) {
@@ -210,7 +209,7 @@ impl World {
             return;
         };
         let habits = &self.clients[client].habits;
-        let (host, name) = (habits.host, habits.name);
+        let (host, name) = (habits.machine, habits.name);
         let most = 2 * nanos(habits.ttl) + SECOND;
         self.hosts[host].forget_calls_of(client);
         if let Some(session) = attempt.seat {
@@ -227,7 +226,7 @@ impl World {
 
     /// The session's task sleeps until the first of all ends it knew of.
     pub(super) fn place_changed(&mut self, client: usize) {
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         if let Some(seat) = self.clients[client].attempt.as_ref().and_then(|a| a.seat) {
             self.heart(host, seat);
         }

@@ -64,7 +64,7 @@ impl World {
         place: i64,
         mailbox: Arc<Mailbox>,
     ) {
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let feed = &mut self.hosts[host].feed;
         let is_new = !feed.locks.contains_key(&name);
         let lock = self.names[name].clone();

@@ -78,7 +78,7 @@ impl World {
         if self.clients[client].number != attempt {
             return;
         }
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let now = self.moment(host);
         self.observe(client);
         let Some(hold) = &mut self.clients[client].hold else {
@@ -108,7 +108,7 @@ impl World {
     }
 
     fn renew(&mut self, client: usize, ttl: Duration, timeout: Duration) {
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let asked = self.moment(host);
         let told = self.with_place(client, |place| place.mailbox.clear());
         let shared = told == Some(false) && ttl == self.clients[client].habits.ttl;
@@ -133,7 +133,7 @@ impl World {
 
     /// The session has changed: is there the beat that answers the renewal?
     pub(super) fn renewal_heard(&mut self, client: usize) {
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let state = &mut self.clients[client];
         let seat = state.attempt.as_ref().and_then(|attempt| attempt.seat);
         let (Some(seat), Some(hold)) = (seat, &mut state.hold) else {
@@ -189,7 +189,7 @@ impl World {
 
     /// A beat counts, and the key was there.
     fn confirmed(&mut self, client: usize, pulse: &Pulse) {
-        let now = self.moment(self.clients[client].habits.host);
+        let now = self.moment(self.clients[client].habits.machine);
         let Some(hold) = &mut self.clients[client].hold else {
             return;
         };
@@ -227,7 +227,7 @@ impl World {
     }
 
     pub(super) fn renewal_failed(&mut self, client: usize) {
-        let now = self.moment(self.clients[client].habits.host);
+        let now = self.moment(self.clients[client].habits.machine);
         let jitter = self.rng.unit();
         self.observe(client);
         if let Some(hold) = &mut self.clients[client].hold
@@ -269,7 +269,7 @@ impl World {
 
     pub(super) fn observe_host(&mut self, host: usize) {
         for client in 0..self.clients.len() {
-            if self.clients[client].habits.host == host {
+            if self.clients[client].habits.machine == host {
                 self.observe(client);
             }
         }
@@ -278,7 +278,7 @@ impl World {
     /// Until when in true time this client believes to hold.
     pub(super) fn believes(&self, client: usize) -> Option<u64> {
         let state = &self.clients[client];
-        let host = state.habits.host;
+        let host = state.habits.machine;
         let hold = state.hold.as_ref()?;
         let rest = nanos(hold.plan.remaining(self.moment(host)));
         self.hosts[host].machine.believes(rest, self.now())

@@ -1,8 +1,6 @@
 //! What a run is made of, all of it from its seed.
 
-use std::time::Duration;
-
-use leasehold_testkit::sim::{MS, Rng, SECOND, Trouble, Weather};
+use leasehold_testkit::sim::{Habits, MS, Rng, SECOND, Trouble, Weather};
 
 /// An assumption that a run breaks on purpose: then two may hold at a time, or the simulation is blind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,22 +55,6 @@ pub(super) enum Nemesis {
     },
 }
 
-/// How one client behaves.
-#[derive(Clone, Debug)]
-pub(super) struct Habits {
-    pub(super) host: usize,
-    pub(super) name: usize,
-    pub(super) ttl: Duration,
-    /// How many of its attempts wait.
-    pub(super) waits: f64,
-    /// How many of those that wait give up after some time.
-    pub(super) gives_up: f64,
-    pub(super) renews: bool,
-    /// The longest it works with the lock, and without.
-    pub(super) works: u64,
-    pub(super) thinks: u64,
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) seed: u64,
@@ -107,7 +89,7 @@ impl Scenario {
         let member_ppm = (0..3).map(|_| ppm()).collect();
         let ppm = (0..hosts).map(|_| ppm()).collect();
         let clients = (0..clients)
-            .map(|_| Habits::new(rng, base, hosts, names))
+            .map(|_| Habits::draw(rng, base, hosts, names))
             .collect();
         let mut scenario = Self {
             seed,
@@ -174,22 +156,6 @@ impl Scenario {
         let left = 14 * self.base + 20 * SECOND;
         let each = longest.unwrap_or(0) + 2 * self.base;
         self.quiet_at + left + self.clients.len() as u64 * each
-    }
-}
-
-impl Habits {
-    fn new(rng: &mut Rng, base: u64, hosts: usize, names: usize) -> Self {
-        let ttl = base * [1, 1, 1, 2][rng.below(4)];
-        Self {
-            host: rng.below(hosts),
-            name: rng.below(names),
-            ttl: Duration::from_nanos(ttl),
-            waits: [1.0, 1.0, 0.7, 0.0][rng.below(4)],
-            gives_up: [0.0, 0.3][rng.below(2)],
-            renews: rng.chance(0.85),
-            works: [base / 50, base / 4, base, 3 * base][rng.below(4)],
-            thinks: [base / 20, base / 2, 2 * base][rng.below(3)],
-        }
     }
 }
 

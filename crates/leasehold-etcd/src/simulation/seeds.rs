@@ -13,7 +13,7 @@ pub(super) struct Setup {
 
 impl Setup {
     /// What runs seeds in one thread.
-    fn worker(&self) -> impl FnMut(u64) -> Outcome {
+    pub(super) fn worker(&self) -> impl FnMut(u64) -> Outcome {
         let (faults, broken) = (self.faults, self.broken);
         move |seed| finish(&mut World::new(Scenario::new(seed, broken), faults))
     }
@@ -26,11 +26,6 @@ fn finish(world: &mut World) -> Outcome {
         Some(violation) => Err(violation),
         None => Ok(world.records.count()),
     }
-}
-
-/// Runs seeds until one is violated; it and what was violated.
-pub(super) fn first_violation(setup: &Setup, seeds: u64) -> Option<(u64, String)> {
-    seeds::search(0..seeds, || setup.worker()).0
 }
 
 /// One seed with all that happened in it.

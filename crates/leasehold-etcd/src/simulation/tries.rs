@@ -30,7 +30,7 @@ impl World {
     /// A round of a try.
     pub(super) fn round(&mut self, client: usize) {
         let habits = &self.clients[client].habits;
-        let (host, name, ttl) = (habits.host, habits.name, habits.ttl);
+        let (host, name, ttl) = (habits.machine, habits.name, habits.ttl);
         let Some(attempt) = &self.clients[client].attempt else {
             return;
         };
@@ -71,7 +71,7 @@ impl World {
     /// A try goes out from the place; false where that was given up.
     pub(super) fn place_sends(&mut self, client: usize) -> bool {
         let ttl = self.clients[client].habits.ttl;
-        let now = self.moment(self.clients[client].habits.host);
+        let now = self.moment(self.clients[client].habits.machine);
         let sends = self.with_place(client, |place| place.send(end(now, ttl)));
         sends == Some(true)
     }
@@ -83,7 +83,7 @@ impl World {
     ) -> Option<T> {
         let client = &self.clients[client];
         let seat = client.attempt.as_ref()?.seat?;
-        let session = &mut self.hosts[client.habits.host].sessions[seat];
+        let session = &mut self.hosts[client.habits.machine].sessions[seat];
         Some(change(session.places.get_mut(&client.habits.name)?))
     }
 
@@ -92,12 +92,12 @@ impl World {
             self.unseat(client);
             return self.round(client);
         }
-        let wall = Duration::from_nanos(self.moment(self.clients[client].habits.host).real);
+        let wall = Duration::from_nanos(self.moment(self.clients[client].habits.machine).real);
         let Some(request) = self.with_try(client, |attempt| attempt.request(), Some(wall)) else {
             return;
         };
         self.phase(client, Phase::Asking);
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let what = (Ask::Txn(request), 2, PATIENCE);
         self.call(host, GRANTS, what, Call::Try { client });
         self.place_changed(client);
@@ -124,7 +124,7 @@ impl World {
 
     fn look(&mut self, client: usize, lease: &Lease) {
         let habits = &self.clients[client].habits;
-        let (host, ttl, name) = (habits.host, habits.ttl, habits.name);
+        let (host, ttl, name) = (habits.machine, habits.ttl, habits.name);
         let now = self.moment(host);
         if self.with_place(client, |place| place.last(now.boot, end(now, ttl))) != Some(true) {
             self.unseat(client);
@@ -176,7 +176,7 @@ impl World {
     fn with_made(&self, client: usize) -> Option<i64> {
         let client = &self.clients[client];
         let seat = client.attempt.as_ref()?.seat?;
-        let session = &self.hosts[client.habits.host].sessions[seat];
+        let session = &self.hosts[client.habits.machine].sessions[seat];
         session
             .places
             .get(&client.habits.name)?
@@ -194,7 +194,7 @@ impl World {
     /// Acts on what came of a try.
     fn take(&mut self, client: usize, outcome: Outcome) {
         self.note(|| format!("client {client}: {}", told(&outcome)));
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let Some(attempt) = &mut self.clients[client].attempt else {
             return;
         };
@@ -276,7 +276,7 @@ impl World {
     }
 
     fn begins(&mut self, client: usize, made: i64, asked: Moment, failures: u64) {
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let Some(seat) = self.clients[client].attempt.as_ref().and_then(|a| a.seat) else {
             return;
         };
@@ -299,7 +299,7 @@ impl World {
     fn granted(&mut self, client: usize, made: i64, pulse: &Pulse) {
         let habits = self.clients[client].habits.clone();
         let ttl = habits.ttl.min(pulse.ttl);
-        let now = self.moment(habits.host);
+        let now = self.moment(habits.machine);
         let lasts = self.with_place(client, |place| place.last(now.boot, end(pulse.since, ttl)));
         if lasts != Some(true) {
             self.unseat(client);
@@ -352,7 +352,7 @@ impl World {
         self.observe(client);
         let works = self.rng.within(0..habits.works);
         let attempt = self.clients[client].number;
-        self.after(habits.host, works, Wake::Done { client, attempt });
+        self.after(habits.machine, works, Wake::Done { client, attempt });
         self.touched(client);
     }
 }

@@ -1,5 +1,7 @@
 //! What each node was asked in one attempt, and what it said.
 
+use std::collections::BTreeSet;
+
 use leasehold_core::clock::Moment;
 
 use super::nodes::{Node, Nodes, Quorum};
@@ -14,7 +16,7 @@ pub(super) struct Dealings {
 }
 
 /// The dealings with one node. A claim is a request for the lock or for a place in the queue.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Dealing {
     /// The number of the newest claim.
     asked: u64,
@@ -26,8 +28,8 @@ pub(super) struct Dealing {
     open: bool,
     /// It got no answer, and may land all the same.
     unclear: bool,
-    /// Claims without an answer: they may land at any time.
-    loose: u32,
+    /// Claims without an answer: they may land at any time. By number, since an earlier try's write-back may fail too.
+    loose: BTreeSet<u64>,
     /// The send of the claim of this try by which the lock is ours there.
     since: Option<Moment>,
     /// The number of the token's write-back, while it is unanswered.
@@ -64,7 +66,7 @@ impl Dealings {
             dealing.current = true;
             dealing.open = true;
             dealing.unclear = false;
-            dealing.loose += 1;
+            dealing.loose.insert(self.last);
         }
         self.last
     }
@@ -81,7 +83,7 @@ impl Dealings {
     /// A claim was answered. The dealing, if it was the newest; an older one is settled by what was asked since.
     pub(super) fn claimed(&mut self, node: Node, number: u64) -> Option<&mut Dealing> {
         let dealing = self.nodes.get_mut(usize::from(node))?;
-        dealing.loose = dealing.loose.saturating_sub(1);
+        dealing.loose.remove(&number);
         if dealing.asked != number {
             return None;
         }
@@ -107,7 +109,7 @@ impl Dealings {
             return;
         };
         if !may_land {
-            dealing.loose = dealing.loose.saturating_sub(1);
+            dealing.loose.remove(&number);
         }
         if dealing.asked == number {
             dealing.open = false;
@@ -159,7 +161,7 @@ impl Dealings {
 
     /// Nodes on which a claim without an answer may still land.
     pub(super) fn loose(&self) -> Nodes {
-        self.which(|dealing| dealing.loose > 0)
+        self.which(|dealing| !dealing.loose.is_empty())
     }
 
     /// Nodes on which this one has the lock.
@@ -193,5 +195,24 @@ impl Dealing {
     pub(super) fn busy(&mut self, seen: Seen) {
         self.since = None;
         self.said = Some(seen);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_back_that_fails_after_its_try_settles_no_claim() {
+        let mut dealings = Dealings::new(Quorum::of(3).unwrap());
+        let claim = dealings.claim(1, leasehold_core::clock::now());
+        dealings.failed(1, claim, true);
+        let write = dealings.write(1);
+        dealings.start();
+        assert!(!dealings.written(1, write));
+        dealings.failed(1, write, false);
+        assert_eq!(dealings.loose(), Nodes::from_iter([1]));
+        dealings.claimed(1, claim);
+        assert!(dealings.loose().is_empty());
     }
 }

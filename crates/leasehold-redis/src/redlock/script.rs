@@ -113,7 +113,8 @@ pub(crate) fn record(fields: &BTreeMap<String, String>) -> Option<Record> {
         version: number("version")?,
         durable: number("durable")? == 1,
         longest: Duration::from_millis(number("longest")?),
-        floor: number("floor")?,
+        floor: number("floor").unwrap_or(0),
+        born: number("born"),
         runs: runs.collect(),
     })
 }

@@ -36,7 +36,12 @@ fn nodes() -> impl Iterator<Item = Node> {
             url,
             name: Name::new("jobs/report").unwrap(),
         };
-        assert!(node.enter(&entry(5, &[("h1", "r1"), ("h2", "")]), None));
+        let first = entry(5, &[("h1", "r1"), ("h2", "")]);
+        assert!(node.enter(&first, None));
+        // Laid, it gives nothing yet.
+        assert_eq!(node.take(owner(), "1", "take", "-"), Answer::Void);
+        let laid = node.record().unwrap();
+        assert!(node.enter(&first, Some(&laid)));
         node
     })
 }
@@ -228,7 +233,8 @@ fn a_broken_hold_is_told_and_shown() {
 fn a_record_is_merged_once_for_each_version_seen() {
     for mut node in nodes() {
         let seen = node.record().unwrap();
-        assert_eq!((seen.version, seen.floor, seen.durable), (1, 5, true));
+        assert_eq!((seen.floor, seen.durable), (5, true));
+        assert_eq!(seen.version, seen.born.unwrap() + 2);
         assert_eq!(seen.runs["h1"], "r1");
         let newer = entry(3, &[("h1", "r2"), ("h2", "r9")]);
         // As of a report from before there was a record.
@@ -237,8 +243,8 @@ fn a_record_is_merged_once_for_each_version_seen() {
         assert!(!node.enter(&newer, Some(&seen)));
         let merged = node.record().unwrap();
         assert_eq!(
-            (merged.version, merged.floor),
-            (2, 5),
+            (merged.version, merged.floor, merged.born),
+            (seen.version + 1, 5, seen.born),
             "a floor was lowered"
         );
         assert_eq!((&*merged.runs["h1"], &*merged.runs["h2"]), ("r2", "r9"));
@@ -255,6 +261,15 @@ fn a_record_is_merged_once_for_each_version_seen() {
         assert_eq!(node.record(), None);
         assert_eq!(node.take(owner(), "1", "take", "-"), Answer::Void);
         assert_eq!(node.ask::<u64>(&["DBSIZE"]), 0);
+        // What is late from its first use lays another record, by which it gives nothing; what followed does nothing.
+        assert!(node.enter(&newer, None));
+        let mut laid = seen.clone();
+        laid.version -= 1;
+        for earlier in [&laid, &seen] {
+            assert!(!node.enter(&newer, Some(earlier)));
+        }
+        assert_ne!(node.record().unwrap().born, seen.born);
+        assert_eq!(node.take(owner(), "1", "take", "-"), Answer::Void);
     }
 }
 

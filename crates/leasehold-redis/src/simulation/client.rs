@@ -9,12 +9,11 @@ use leasehold_core::Drift;
 use leasehold_core::backend::{Attempt, Grant};
 use leasehold_core::clock::Moment;
 use leasehold_core::plan::Plan;
-use leasehold_testkit::sim::MS;
+use leasehold_testkit::sim::{Habits, MS};
 use redis::Value;
 
 use super::host::{Call, Pipe, Releasing, Wake};
 use super::lua::Script;
-use super::scenario::Habits;
 use super::world::{Ask, World, name_of, nanos};
 use crate::attempt::Tries;
 use crate::keys::Keys;
@@ -98,7 +97,7 @@ impl Client {
 impl World<'_> {
     pub(super) fn is_done(&self, client: usize) -> bool {
         self.clients[client].done
-            || self.hosts[self.clients[client].habits.host]
+            || self.hosts[self.clients[client].habits.machine]
                 .machine
                 .stops
                 .dead()
@@ -113,7 +112,7 @@ impl World<'_> {
 
     fn phase_for(&mut self, client: usize, phase: Phase, nanos: u64) {
         let epoch = self.phase(client, phase);
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         self.after(host, nanos, Wake::Client { client, epoch });
     }
 
@@ -141,7 +140,7 @@ impl World<'_> {
             }
             Phase::Waiting | Phase::Pausing => self.try_now(client),
             Phase::Trying { call, .. } => {
-                let host = self.clients[client].habits.host;
+                let host = self.clients[client].habits.machine;
                 if let Some((connection, _)) = self.hosts[host].calls.remove(&call) {
                     self.hosts[host].give_up_connection(connection);
                 }
@@ -155,7 +154,7 @@ impl World<'_> {
     fn begin(&mut self, client: usize, waits: bool) {
         let owner = format!("{:016x}{:016x}", self.rng.bits(), self.rng.bits());
         let habits = &self.clients[client].habits;
-        let (host, ttl, gives_up) = (habits.host, habits.ttl, habits.gives_up);
+        let (host, ttl, gives_up) = (habits.machine, habits.ttl, habits.gives_up);
         self.note(|| format!("client {client}: begins as {owner}, waits: {waits}"));
         let state = &mut self.clients[client];
         state.number += 1;
@@ -186,7 +185,7 @@ impl World<'_> {
 
     /// What a contender's `try_acquire` does.
     fn try_now(&mut self, client: usize) {
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let now = self.moment(host);
         let newest_sent = self.faults.newest_sent;
         let name = name_of(self.clients[client].habits.name);
@@ -264,7 +263,7 @@ impl World<'_> {
         let Phase::Trying { number, .. } = self.clients[client].phase else {
             return;
         };
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let answered_at = self.moment(host);
         let from_the_answer = self.faults.from_the_answer;
         let Some(attempt) = &mut self.clients[client].attempt else {
@@ -333,7 +332,7 @@ impl World<'_> {
             return;
         };
         let habits = &self.clients[client].habits;
-        let host = habits.host;
+        let host = habits.machine;
         let (name, ttl) = (habits.name, habits.ttl);
         // Dropped futures hear no answers.
         self.hosts[host].calls.retain(|_, (_, call)| {
@@ -345,7 +344,7 @@ impl World<'_> {
 
     fn granted(&mut self, client: usize, grant: Grant) {
         let now = self.now();
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let habits = self.clients[client].habits.clone();
         let drift = if self.faults.no_margin {
             Drift {

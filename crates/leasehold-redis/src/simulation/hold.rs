@@ -28,7 +28,7 @@ impl World<'_> {
         if self.clients[client].number != attempt {
             return;
         }
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let now = self.moment(host);
         self.observe(client);
         let Some(hold) = &mut self.clients[client].hold else {
@@ -58,7 +58,7 @@ impl World<'_> {
     }
 
     fn renew(&mut self, client: usize, ttl: Duration, timeout: Duration) {
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let now = self.moment(host);
         let keys = self.keys[self.clients[client].habits.name].clone();
         let Some(attempt) = &mut self.clients[client].attempt else {
@@ -88,7 +88,7 @@ impl World<'_> {
             return self.violated(format!("a renewal was answered {value:?}"));
         };
         let answer = answers[0].clone();
-        let answered_at = self.moment(self.clients[client].habits.host);
+        let answered_at = self.moment(self.clients[client].habits.machine);
         let from_the_answer = self.faults.from_the_answer;
         let jitter = self.rng.unit();
         self.observe(client);
@@ -110,7 +110,7 @@ impl World<'_> {
     }
 
     pub(super) fn renewal_failed(&mut self, client: usize) {
-        let now = self.moment(self.clients[client].habits.host);
+        let now = self.moment(self.clients[client].habits.machine);
         let extends = self.faults.unanswered_extends;
         let jitter = self.rng.unit();
         self.observe(client);
@@ -132,7 +132,7 @@ impl World<'_> {
         if self.clients[client].number != attempt {
             return;
         }
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let base = self.scenario.base;
         let longer = self.clients[client].habits.ttl * 2;
         let Some(hold) = &mut self.clients[client].hold else {
@@ -160,7 +160,7 @@ impl World<'_> {
     /// Puts down until when the client believes to hold.
     pub(super) fn observe(&mut self, client: usize) {
         let now = self.now();
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let Some(hold) = &self.clients[client].hold else {
             return;
         };
@@ -171,7 +171,7 @@ impl World<'_> {
 
     pub(super) fn observe_host(&mut self, host: usize) {
         for client in 0..self.clients.len() {
-            if self.clients[client].habits.host == host {
+            if self.clients[client].habits.machine == host {
                 self.observe(client);
             }
         }
@@ -180,7 +180,7 @@ impl World<'_> {
     /// The lock and the owner that this client believes to hold now.
     pub(super) fn believer(&self, client: usize) -> Option<(usize, String)> {
         let state = &self.clients[client];
-        let host = state.habits.host;
+        let host = state.habits.machine;
         let hold = state.hold.as_ref()?;
         let attempt = state.attempt.as_ref()?;
         let rest = nanos(hold.plan.remaining(self.moment(host)));

@@ -294,7 +294,7 @@ impl World<'_> {
         self.hosts[host].listening = Listening::On(connection);
         // What was published meanwhile is lost: everyone looks for himself.
         for client in 0..self.clients.len() {
-            if self.clients[client].habits.host == host {
+            if self.clients[client].habits.machine == host {
                 self.mail(client, None);
             }
         }
@@ -309,7 +309,7 @@ impl World<'_> {
         };
         let owner = message.owner().to_hex();
         let of = |client: &super::client::Client| {
-            client.habits.host == host && client.owner() == Some(&owner)
+            client.habits.machine == host && client.owner() == Some(&owner)
         };
         if let Some(client) = self.clients.iter().position(of) {
             self.mail(client, Some(message));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_testkit::sim::{MS, Rng, SECOND, Trouble, Weather};
+use leasehold_testkit::sim::{Habits, MS, Rng, SECOND, Trouble, Weather};
 
 /// An assumption that a run breaks on purpose: then two may hold at a time, or the simulation is blind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,22 +26,6 @@ pub(super) enum Nemesis {
     RestartServer { nanos: u64 },
     StepServerClock { by_nanos: i64 },
     Break { name: usize },
-}
-
-/// How one client behaves.
-#[derive(Clone, Debug)]
-pub(crate) struct Habits {
-    pub(crate) host: usize,
-    pub(crate) name: usize,
-    pub(crate) ttl: Duration,
-    /// How many of its attempts wait.
-    pub(crate) waits: f64,
-    /// How many of those that wait give up after some time.
-    pub(crate) gives_up: f64,
-    pub(crate) renews: bool,
-    /// The longest it works with the lock, and without.
-    pub(crate) works: u64,
-    pub(crate) thinks: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -89,7 +73,7 @@ impl Scenario {
         let server_ppm = ppm();
         let ppm = (0..hosts).map(|_| ppm()).collect();
         let clients = (0..clients)
-            .map(|_| Habits::new(rng, base, hosts, names))
+            .map(|_| habits(rng, base, hosts, names))
             .collect();
         let quiet_at = 8 * base;
         let mut scenario = Self {
@@ -180,21 +164,20 @@ impl Scenario {
     }
 }
 
-impl Habits {
-    pub(crate) fn new(rng: &mut Rng, base: u64, hosts: usize, names: usize) -> Self {
-        let ttl = base * [1, 1, 1, 2][rng.below(4)];
-        let works = [base / 50, base / 4, base, 3 * base][rng.below(4)];
-        Self {
-            host: rng.below(hosts),
-            name: rng.below(names),
-            // Whole milliseconds, as people give them.
-            ttl: Duration::from_millis(ttl / MS),
-            waits: [1.0, 1.0, 0.7, 0.0][rng.below(4)],
-            gives_up: [0.0, 0.3][rng.below(2)],
-            renews: rng.chance(0.85),
-            works,
-            thinks: [base / 20, base / 2, 2 * base][rng.below(3)],
-        }
+/// Drawn in an order of its own, so that a seed goes on meaning what it meant.
+pub(crate) fn habits(rng: &mut Rng, base: u64, hosts: usize, names: usize) -> Habits {
+    let ttl = base * [1, 1, 1, 2][rng.below(4)];
+    let works = [base / 50, base / 4, base, 3 * base][rng.below(4)];
+    Habits {
+        machine: rng.below(hosts),
+        name: rng.below(names),
+        // Whole milliseconds, as people give them.
+        ttl: Duration::from_millis(ttl / MS),
+        waits: [1.0, 1.0, 0.7, 0.0][rng.below(4)],
+        gives_up: [0.0, 0.3][rng.below(2)],
+        renews: rng.chance(0.85),
+        works,
+        thinks: [base / 20, base / 2, 2 * base][rng.below(3)],
     }
 }
 

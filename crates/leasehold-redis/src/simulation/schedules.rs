@@ -5,12 +5,12 @@ use std::time::Duration;
 use leasehold_core::Drift;
 use leasehold_core::backend::{Attempt, Grant};
 use leasehold_core::plan::{Plan, Step};
-use leasehold_testkit::sim::{MS, Weather};
+use leasehold_testkit::sim::{Habits, MS, Weather};
 use redis::Value;
 
 use super::desk::{Desk, START, TTL, Waiter, at, name};
 use super::lua::{Interpreter, Texts};
-use super::scenario::{Habits, Scenario};
+use super::scenario::Scenario;
 use super::store::Reply;
 use super::world::{Faults, World};
 use crate::keys::Keys;
@@ -339,7 +339,7 @@ fn polls_that_hold(always_hand_over: bool, polls_within: u64) -> usize {
     scenario.always_hand_over = always_hand_over;
     scenario.clients = (0..8)
         .map(|client| Habits {
-            host: client % 4,
+            machine: client % 4,
             name: 0,
             ttl: Duration::from_secs(1),
             waits: 1.0,

@@ -23,7 +23,7 @@ impl Setup {
     }
 
     /// What runs seeds in one thread.
-    fn worker(&self) -> impl FnMut(u64) -> Outcome {
+    pub(super) fn worker(&self) -> impl FnMut(u64) -> Outcome {
         let redis = Interpreter::new(&self.texts);
         move |seed| {
             let scenario = Scenario::new(seed, self.broken);
@@ -39,11 +39,6 @@ fn finish(world: &mut World<'_>) -> Outcome {
         Some(violation) => Err(violation),
         None => Ok(world.records.count()),
     }
-}
-
-/// Runs seeds until one is violated; it and what was violated.
-pub(super) fn first_violation(setup: &Setup, seeds: u64) -> Option<(u64, String)> {
-    seeds::search(0..seeds, || setup.worker()).0
 }
 
 /// One seed with all that happened in it.

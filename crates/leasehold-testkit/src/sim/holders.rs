@@ -6,28 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::{Client, Guard, HoldState, Owner, Result, clock};
 
-use super::{Records, World};
-
-/// How one program behaves that wants a lock again and again.
-#[derive(Clone, Debug)]
-pub struct Habits {
-    /// Where it runs.
-    pub machine: usize,
-    /// The number of its lock.
-    pub name: usize,
-    /// The TTL it asks for.
-    pub ttl: Duration,
-    /// How many of its attempts wait.
-    pub waits: f64,
-    /// How many of those that wait give up after some time.
-    pub gives_up: f64,
-    /// Whether its holds are renewed.
-    pub renews: bool,
-    /// The longest it works with the lock, in nanoseconds.
-    pub works: u64,
-    /// And without.
-    pub thinks: u64,
-}
+use super::{Habits, Records, World};
 
 /// What all programs of a world believe to hold.
 pub struct Holders {

@@ -7,7 +7,7 @@
 //! - [`Machine`]: both for a machine with a process on it, and what strikes it.
 //! - [`World`]: such machines with processes that run what ships, tasks and timers included; [`wire`]: the connections
 //!   between them and simulated servers.
-//! - [`holders`]: programs in it that want locks, and what they believe to hold.
+//! - [`Habits`]: how somebody behaves who wants locks; [`holders`]: programs in a world that want locks, and what they believe to hold.
 //! - [`Records`]: what the holders saw.
 //! - [`seeds`]: many of them, on all processors.
 //! - [`Network`]: messages that are lost, late, doubled, and out of order between connections.
@@ -18,6 +18,7 @@
 //! True time is in nanoseconds and starts at zero. No host can read it.
 
 mod clock;
+mod habits;
 pub mod holders;
 mod machine;
 mod network;
@@ -30,6 +31,7 @@ pub mod wire;
 mod world;
 
 pub use clock::Clock;
+pub use habits::Habits;
 pub use leasehold_core::simulated::Due;
 pub use machine::{Machine, Trouble};
 pub use network::{Connection, Fate, Network, Weather};

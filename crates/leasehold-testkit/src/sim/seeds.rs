@@ -89,3 +89,18 @@ pub fn search<R: FnMut(u64) -> Outcome>(
     });
     (found.into_inner().unwrap(), holds.into_inner().unwrap())
 }
+
+/// Runs seeds until something is violated, and asserts that it is and as what: `says` are words of which one must be
+/// in it.
+///
+/// # Panics
+/// When nothing is found, or something else.
+pub fn shows<R: FnMut(u64) -> Outcome>(seeds: u64, says: &[&str], worker: impl Fn() -> R + Sync) {
+    let (found, _) = search(0..seeds, worker);
+    let (seed, violation) = found.unwrap_or_else(|| panic!("not found in {seeds} seeds"));
+    println!("seed {seed}: {violation}");
+    assert!(
+        says.iter().any(|part| violation.contains(part)),
+        "found as something else, in seed {seed}: {violation}"
+    );
+}

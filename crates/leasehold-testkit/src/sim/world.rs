@@ -1,5 +1,5 @@
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ struct Inner {
     queue: RefCell<Queue<Event>>,
     rng: RefCell<Rng>,
     machines: RefCell<Vec<Running>>,
-    ready: Arc<Mutex<VecDeque<Arc<Ready>>>>,
+    ready: Arc<Mutex<Woken>>,
     /// Who is told after each turn of a process.
     watcher: RefCell<Option<Rc<Watcher>>>,
     trace: RefCell<Option<Vec<String>>>,
@@ -34,6 +34,10 @@ struct Inner {
 }
 
 type Watcher = dyn Fn(usize);
+
+/// The tasks that have something to do, by machine and number. In which order they were woken says nothing: some of what
+/// wakes several does so in an order of its own chance.
+type Woken = BTreeMap<(usize, usize), Arc<Ready>>;
 
 enum Event {
     Wake {
@@ -58,7 +62,7 @@ struct Ready {
     machine: usize,
     task: usize,
     queued: AtomicBool,
-    all: Arc<Mutex<VecDeque<Arc<Ready>>>>,
+    all: Arc<Mutex<Woken>>,
 }
 
 impl Wake for Ready {
@@ -67,7 +71,7 @@ impl Wake for Ready {
             let all = self.all.clone();
             all.lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .push_back(self);
+                .insert((self.machine, self.task), self);
         }
     }
 }
@@ -186,13 +190,7 @@ impl World {
     /// Lets everything happen that happens until then, or until something is violated.
     pub fn run_until(&self, until: u64) {
         while self.0.violation.borrow().is_none() {
-            let ready = self
-                .0
-                .ready
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop_front();
-            if let Some(ready) = ready {
+            if let Some(ready) = self.0.next() {
                 self.turn(ready);
                 continue;
             }
@@ -307,6 +305,17 @@ impl Inner {
             moment.real = moment.monotonic;
         }
         moment
+    }
+
+    /// One of the tasks that have something to do.
+    fn next(&self) -> Option<Arc<Ready>> {
+        let mut woken = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = match woken.len() {
+            0 | 1 => 0,
+            count => self.rng.borrow_mut().below(count),
+        };
+        let key = *woken.keys().nth(at)?;
+        woken.remove(&key)
     }
 
     fn wake_at(&self, machine: usize, due: Due, waker: Waker) {

@@ -127,11 +127,9 @@ impl Connection {
                 unwritten => writer.write(unwritten).await,
             }
         };
+        // Biased, as all that runs in the simulation: a seed replays exactly.
         tokio::select! {
-            count = reader.read_buf(&mut self.received) => match count? {
-                0 => Err(io::ErrorKind::UnexpectedEof.into()),
-                _ => Ok(()),
-            },
+            biased;
             count = send, if self.unflushed => {
                 match count? {
                     // Flushed: with TLS what was written may have waited here.
@@ -144,6 +142,10 @@ impl Connection {
                 }
                 Ok(())
             }
+            count = reader.read_buf(&mut self.received) => match count? {
+                0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => Ok(()),
+            },
         }
     }
 

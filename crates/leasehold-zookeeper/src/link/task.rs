@@ -175,6 +175,8 @@ impl Task {
         if let Some(login) = &self.config.login {
             Request::digest(login).encode(AUTH, connection.out());
         }
+        // The leader is told of the session once the server has heard of it: see `Heard`.
+        Request::ping().encode(PING, connection.out());
         // A session that is used otherwise needs no pings.
         let quiet = lock(&self.facts).timeout / 3;
         let mut number = 0;

@@ -36,6 +36,8 @@ pub(crate) enum Fault {
     EndsWithoutSync,
     /// What tries without an answer made stays.
     LeavesOrphans,
+    /// A waiter keeps its place where that went with the lock's node.
+    KeepsWhatIsGone,
     /// Time is read from the monotonic clock alone.
     MonotonicOnly,
 }

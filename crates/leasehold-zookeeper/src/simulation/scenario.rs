@@ -1,9 +1,6 @@
 //! What a run is made of, all of it from its seed.
 
-use std::time::Duration;
-
-use leasehold_testkit::sim::holders::Habits;
-use leasehold_testkit::sim::{MS, Rng, SECOND, Trouble, Weather};
+use leasehold_testkit::sim::{Habits, MS, Rng, SECOND, Trouble, Weather};
 
 use super::ensemble::Settings;
 
@@ -99,7 +96,7 @@ impl Scenario {
         let ppm = (0..machines).map(|_| ppm()).collect();
         let programs = 3 + rng.below(4);
         let programs = (0..programs)
-            .map(|_| habits(rng, base, machines, names))
+            .map(|_| Habits::draw(rng, base, machines, names))
             .collect();
         let mut scenario = Self {
             seed,
@@ -178,20 +175,6 @@ impl Scenario {
         let left = 14 * self.base + 20 * SECOND;
         let each = longest.unwrap_or(0) + 2 * self.base;
         self.quiet_at + left + self.programs.len() as u64 * each
-    }
-}
-
-fn habits(rng: &mut Rng, base: u64, machines: usize, names: usize) -> Habits {
-    let ttl = base * [1, 1, 1, 2][rng.below(4)];
-    Habits {
-        machine: rng.below(machines),
-        name: rng.below(names),
-        ttl: Duration::from_nanos(ttl),
-        waits: [1.0, 1.0, 0.7, 0.0][rng.below(4)],
-        gives_up: [0.0, 0.3][rng.below(2)],
-        renews: rng.chance(0.85),
-        works: [base / 50, base / 4, base, 3 * base][rng.below(4)],
-        thinks: [base / 20, base / 2, 2 * base][rng.below(3)],
     }
 }
 

@@ -15,15 +15,10 @@ pub(super) struct Setup {
 
 impl Setup {
     /// What runs seeds in one thread.
-    fn worker(self) -> impl FnMut(u64) -> Outcome {
+    pub(super) fn worker(self) -> impl FnMut(u64) -> Outcome {
         fault::put_in(self.fault);
         move |seed| run(&Scenario::new(seed, self.broken), false).0
     }
-}
-
-/// Runs seeds until one is violated; it and what was violated.
-pub(super) fn first_violation(setup: Setup, seeds: u64) -> Option<(u64, String)> {
-    seeds::search(0..seeds, || setup.worker()).0
 }
 
 /// One seed with all that happened in it.

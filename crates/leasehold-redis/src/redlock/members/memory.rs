@@ -35,13 +35,12 @@ pub(crate) fn memories(
 
 impl Assembly<'_> {
     fn memory(&self, node: Node, report: &Report) -> Memory {
-        let mut known = self.known(node, self.answered()).peekable();
-        let counted = known.peek().is_some();
-        let runs_on = known.any(|run| run == report.run);
+        let known: Vec<&str> = self.known(node, self.answered()).collect();
+        let has_it = known.contains(&report.known_as().as_str());
         match &report.record {
-            None if runs_on => Memory::Dropped,
-            Some(_) if runs_on || report.kept() => Memory::Kept,
-            Some(_) if counted => Memory::Restarted,
+            Some(_) if has_it || self.has_kept(node, report) => Memory::Kept,
+            _ if known.iter().any(|known| report.is_of_this_start(known)) => Memory::Dropped,
+            Some(_) if !known.is_empty() => Memory::Restarted,
             None | Some(_) => Memory::Bare,
         }
     }

@@ -46,9 +46,12 @@ pub(crate) struct Record {
     pub(crate) durable: bool,
     /// The longest TTL that any client will use.
     pub(crate) longest: Duration,
-    /// No token that it accepted is higher.
+    /// No token that it accepted is higher. None is set in the store before the node is entered.
     pub(crate) floor: u64,
-    /// The run in which each node was found sound; empty for one that never was. All nodes of the set are named.
+    /// When it was laid, by the node's clock: one that was lost and laid again is another.
+    pub(crate) born: Option<u64>,
+    /// The run and the record with which each node was found sound; empty for one that never was. All nodes of the set
+    /// are named.
     pub(crate) runs: BTreeMap<String, String>,
 }
 
@@ -125,7 +128,8 @@ pub(crate) fn judge(
         return Err(Refusal::TooFew { answered });
     }
     // What a durable node keeps is as good as what one keeps that never stopped.
-    let sound = assembly.which(|node, report| assembly.is_entered(node, report) || report.kept());
+    let sound = assembly
+        .which(|node, report| assembly.is_entered(node, report) || assembly.has_kept(node, report));
     if quorum.has(sound) {
         return Ok(assembly.beside(sound));
     }
@@ -223,11 +227,28 @@ impl Assembly<'_> {
         runs.map(String::as_str).filter(|run| !run.is_empty())
     }
 
-    /// Its run is in a majority's records, and it has a record itself.
+    /// Its run with its record is in a majority's records and in its own.
     fn is_entered(&self, node: Node, report: &Report) -> bool {
+        let entered = report.known_as();
         let votes = self.known(node, self.answered());
-        report.record.is_some()
-            && votes.filter(|run| *run == report.run).count() >= self.quorum.majority()
+        self.own(node, report) == Some(entered.as_str())
+            && votes.filter(|run| *run == entered).count() >= self.quorum.majority()
+    }
+
+    /// What its own record has for it; none where it never counted with that record.
+    fn own<'a>(&self, node: Node, report: &'a Report) -> Option<&'a str> {
+        let name = self.names.get(usize::from(node))?;
+        let record = report.record.as_ref()?;
+        let own = record.runs.get(name)?;
+        // What another record said of it may have been merged into this one.
+        let born = own.split_once('/').and_then(|(_, born)| born.parse().ok());
+        (!own.is_empty() && born == record.born).then_some(own)
+    }
+
+    /// It has its memory, whatever happened: on disk what it answered, and the record with which it counted.
+    fn has_kept(&self, node: Node, report: &Report) -> bool {
+        let recorded = report.record.as_ref().is_some_and(|record| record.durable);
+        report.durable && !report.promoted && recorded && self.own(node, report).is_some()
     }
 
     /// No node has ever been found sound, and not all have a record.
@@ -241,7 +262,7 @@ impl Assembly<'_> {
     fn never_stopped(&self) -> bool {
         self.here().all(|(node, report)| {
             let mut known = self.known(node, self.answered());
-            report.record.is_some() && known.all(|run| run == report.run)
+            report.record.is_some() && known.all(|run| run == report.known_as())
         })
     }
 
@@ -263,14 +284,16 @@ impl Assembly<'_> {
         if self.is_entered(node, report) {
             return Standing::Sound;
         }
-        if report.kept() {
+        if self.has_kept(node, report) {
             return Standing::Entering;
         }
-        let mut known = self.known(node, sound).peekable();
-        if known.peek().is_none() {
+        let known: Vec<&str> = self.known(node, sound).collect();
+        // New, or what entered it with this record has not reached all: either way it has lost nothing.
+        let has_it = report.record.is_some() && known.contains(&report.known_as().as_str());
+        if known.is_empty() || has_it {
             return Standing::Entering;
         }
-        if report.record.is_none() && known.any(|run| run == report.run) {
+        if known.iter().any(|known| report.is_of_this_start(known)) {
             return Standing::Forgot;
         }
         if report.promoted {
@@ -322,24 +345,34 @@ impl Assembly<'_> {
 }
 
 impl Entry {
+    /// One without a record is given one first.
     fn enter(&mut self, names: &[String], node: Node, report: &Report) {
-        if let Some(name) = names.get(usize::from(node)) {
+        if let Some(name) = names.get(usize::from(node))
+            && report.record.is_some()
+        {
             self.earlier.remove(name);
-            self.runs.insert(name.clone(), report.run.clone());
+            self.runs.insert(name.clone(), report.known_as());
         }
     }
 }
 
 impl Report {
-    /// It has its memory, whatever happened.
-    fn kept(&self) -> bool {
-        self.durable && !self.promoted && self.record.as_ref().is_some_and(|record| record.durable)
+    /// What others know it by: its run, and which record it has.
+    fn known_as(&self) -> String {
+        match self.record.as_ref().and_then(|record| record.born) {
+            Some(born) => format!("{}/{born}", self.run),
+            None => self.run.clone(),
+        }
+    }
+
+    /// Whether it was known so since its last start, with this record or another.
+    fn is_of_this_start(&self, known: &str) -> bool {
+        known.split('/').next() == Some(self.run.as_str())
     }
 }
 
 impl Judgement {
-    /// Whose records the entry is to be merged into. A node that lost its memory is given none before its time is over:
-    /// with one it would look like a node that kept it.
+    /// Whose records the entry is to be merged into. A node that lost its memory is given none before its time is over.
     pub(crate) fn recorded(&self) -> Nodes {
         let nodes = (0..).zip(&self.standings);
         let recorded = nodes.filter(|(_, standing)| match standing {

@@ -60,13 +60,17 @@ impl Cluster {
         cluster
     }
 
-    /// A record with a floor, as a node that counts has one.
+    /// A record with a floor, as a node that counts has one: laid, then entered.
     pub(super) fn give_record(&self, node: Node) {
-        let args = ["0", "1", "10000", "0", "1", "n", "r"].map(str::to_owned);
         self.set_clock(node);
-        self.nodes[usize::from(node)]
-            .eval(ENTER.text, &[script::record_key().to_owned()], &args)
-            .unwrap();
+        let server = &self.nodes[usize::from(node)];
+        let key = script::record_key();
+        for _ in 0..2 {
+            let seen = script::record(&server.store().fields(key));
+            let version = seen.map_or(0, |record| record.version).to_string();
+            let args = [&version, "1", "10000", "0", "1", "n", "r"].map(str::to_owned);
+            server.eval(ENTER.text, &[key.to_owned()], &args).unwrap();
+        }
     }
 
     pub(super) fn quorum(&self) -> Quorum {

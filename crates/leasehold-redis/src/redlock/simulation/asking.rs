@@ -25,7 +25,7 @@ impl World<'_> {
                         continue;
                     }
                     // It never left.
-                    let now = self.moment(self.clients[client].habits.host);
+                    let now = self.moment(self.clients[client].habits.machine);
                     let event = Event::Failed {
                         node,
                         number: number(request),
@@ -38,7 +38,7 @@ impl World<'_> {
                     effects.extend(more);
                 }
                 Effect::Pause(pause) => {
-                    let host = self.clients[client].habits.host;
+                    let host = self.clients[client].habits.machine;
                     let attempt = self.clients[client].number;
                     self.after(host, nanos(pause), Wake::Paused { client, attempt });
                 }
@@ -56,7 +56,7 @@ impl World<'_> {
 
     /// Asks a node; whether it could be asked.
     fn request(&mut self, client: usize, node: Node, request: Request) -> bool {
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let now = self.moment(host);
         let ttl = self.clients[client].habits.ttl;
         let name = &self.names[self.clients[client].habits.name];

@@ -6,7 +6,7 @@ use leasehold_core::clock::Moment;
 use leasehold_core::lease::Lease;
 use leasehold_core::plan::Plan;
 use leasehold_core::{Drift, Owner, Token};
-use leasehold_testkit::sim::MS;
+use leasehold_testkit::sim::{Habits, MS};
 
 use super::super::attempt::Attempt;
 use super::super::exchange::{Answer, Event, Outcome};
@@ -14,7 +14,6 @@ use super::hold::Holding;
 use super::host::{Call, Wake};
 use super::leaving::Releasing;
 use super::world::{World, nanos};
-use crate::simulation::scenario::Habits;
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -81,7 +80,7 @@ impl Client {
 impl World<'_> {
     pub(super) fn is_done(&self, client: usize) -> bool {
         let state = &self.clients[client];
-        state.done || self.hosts[state.habits.host].machine.stops.dead()
+        state.done || self.hosts[state.habits.machine].machine.stops.dead()
     }
 
     fn phase(&mut self, client: usize, phase: Phase) -> u64 {
@@ -93,7 +92,7 @@ impl World<'_> {
 
     fn phase_for(&mut self, client: usize, phase: Phase, nanos: u64) {
         let epoch = self.phase(client, phase);
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         self.after(host, nanos, Wake::Client { client, epoch });
     }
 
@@ -131,7 +130,7 @@ impl World<'_> {
             format!("{:016x}{:016x}", self.rng.bits(), self.rng.bits())
         };
         let habits = &self.clients[client].habits;
-        let (host, ttl, gives_up) = (habits.host, habits.ttl, habits.gives_up);
+        let (host, ttl, gives_up) = (habits.machine, habits.ttl, habits.gives_up);
         self.note(|| format!("client {client}: begins as {owner}, waits: {waits}"));
         let quorum = self.quorum;
         let state = &mut self.clients[client];
@@ -158,7 +157,7 @@ impl World<'_> {
 
     /// What a contender's `try_acquire` does.
     fn try_now(&mut self, client: usize) {
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         if self.hosts[host].misses_one() {
             self.judge(host);
         }
@@ -179,7 +178,7 @@ impl World<'_> {
 
     /// Something happens to the attempt.
     pub(super) fn happened(&mut self, client: usize, event: Event) {
-        let mut now = self.moment(self.clients[client].habits.host);
+        let mut now = self.moment(self.clients[client].habits.machine);
         let Some(trying) = &mut self.clients[client].trying else {
             return;
         };
@@ -274,7 +273,7 @@ impl World<'_> {
             return;
         };
         let habits = &self.clients[client].habits;
-        let (host, name, ttl) = (habits.host, habits.name, habits.ttl);
+        let (host, name, ttl) = (habits.machine, habits.name, habits.ttl);
         // Dropped futures hear no answers.
         self.hosts[host].calls.retain(|_, (_, call)| {
             !matches!(call, Call::Ask { client: of, .. } | Call::Renew { client: of, .. } if *of == client)
@@ -290,7 +289,7 @@ impl World<'_> {
     pub(super) fn granted(&mut self, client: usize, token: u64, since: Moment) {
         let now = self.now();
         let habits = self.clients[client].habits.clone();
-        let read = self.moment(habits.host);
+        let read = self.moment(habits.machine);
         let called = self.clients[client].called;
         let Some(trying) = &mut self.clients[client].trying else {
             return;
@@ -341,7 +340,7 @@ impl World<'_> {
         self.observe(client);
         let works = self.rng.within(0..habits.works);
         let attempt = self.clients[client].number;
-        self.after(habits.host, works, Wake::Done { client, attempt });
+        self.after(habits.machine, works, Wake::Done { client, attempt });
         self.keep(client, attempt);
     }
 }

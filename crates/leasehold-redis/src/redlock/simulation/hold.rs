@@ -62,7 +62,7 @@ impl World<'_> {
         if self.clients[client].number != attempt {
             return;
         }
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let now = self.moment(host);
         self.observe(client);
         let Some(hold) = &mut self.clients[client].hold else {
@@ -93,7 +93,7 @@ impl World<'_> {
 
     fn renew(&mut self, client: usize, ttl: Duration, timeout: Duration) {
         let habits = &self.clients[client].habits;
-        let (host, name) = (habits.host, habits.name);
+        let (host, name) = (habits.machine, habits.name);
         let (now, all, quorum) = (self.moment(host), self.all(), self.quorum);
         let state = &mut self.clients[client];
         let (Some(trying), Some(hold)) = (&state.trying, &mut state.hold) else {
@@ -137,7 +137,7 @@ impl World<'_> {
         let Value::Array(answers) = value else {
             return self.violated(format!("a renewal was answered {value:?}"));
         };
-        let now = self.moment(self.clients[client].habits.host);
+        let now = self.moment(self.clients[client].habits.machine);
         // A node's vote is the same whenever it was sent and for how long.
         let vote = |answer| renewer::renewal(answer, now, Duration::ZERO).into();
         let said = answers.first().map_or(Extended::Unknown, vote);
@@ -165,7 +165,7 @@ impl World<'_> {
         };
         let (since, ttl) = (renewing.since, renewing.ttl);
         hold.renewing = None;
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let verdict = match verdict {
             None if self.faults.unanswered_extends => Some(Renewal::Renewed { since, ttl }),
             Some(Renewal::Renewed { ttl, .. }) if self.faults.from_the_answer => {
@@ -187,7 +187,7 @@ impl World<'_> {
     }
 
     pub(super) fn renewal_over(&mut self, client: usize, renewal: u64) {
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let over: Vec<u64> = self.hosts[host]
             .calls
             .iter()
@@ -208,7 +208,7 @@ impl World<'_> {
         if self.clients[client].number != attempt {
             return;
         }
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let base = self.scenario.base;
         let longer = self.clients[client].habits.ttl * 2;
         let Some(hold) = &mut self.clients[client].hold else {
@@ -236,7 +236,7 @@ impl World<'_> {
     /// Puts down until when the client believes to hold.
     pub(super) fn observe(&mut self, client: usize) {
         let now = self.now();
-        let host = self.clients[client].habits.host;
+        let host = self.clients[client].habits.machine;
         let Some(hold) = &self.clients[client].hold else {
             return;
         };
@@ -252,7 +252,7 @@ impl World<'_> {
 
     pub(super) fn observe_host(&mut self, host: usize) {
         for client in 0..self.clients.len() {
-            if self.clients[client].habits.host == host {
+            if self.clients[client].habits.machine == host {
                 self.observe(client);
             }
         }

@@ -341,7 +341,7 @@ impl World<'_> {
         self.hosts[host].lines[usize::from(line.node)].listening = Some((line, true));
         // What was published meanwhile is lost: everyone looks for himself.
         for client in 0..self.clients.len() {
-            if self.clients[client].habits.host == host {
+            if self.clients[client].habits.machine == host {
                 self.look(client);
             }
         }
@@ -357,7 +357,7 @@ impl World<'_> {
         let (Notice::Free { owner, .. } | Notice::Next { owner } | Notice::Broken { owner }) =
             &notice;
         let of = |client: &super::client::Client| {
-            client.habits.host == host && client.owner().as_ref() == Some(owner)
+            client.habits.machine == host && client.owner().as_ref() == Some(owner)
         };
         let Some(client) = self.clients.iter().position(of) else {
             return;

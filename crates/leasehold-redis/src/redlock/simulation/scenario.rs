@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold_testkit::sim::{MS, Rng, SECOND, Trouble, Weather};
+use leasehold_testkit::sim::{Habits, MS, Rng, SECOND, Trouble, Weather};
 
 use super::super::nodes::Node;
-use crate::simulation::scenario::{Habits, weather};
+use crate::simulation::scenario::{habits, weather};
 
 /// An assumption that a run breaks on purpose: then two may hold at a time, or the simulation is blind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl Scenario {
         let ppm = (0..hosts).map(|_| ppm(rng)).collect();
         let clients = (0..clients)
             .map(|_| {
-                let habits = Habits::new(rng, base, hosts, names);
+                let habits = habits(rng, base, hosts, names);
                 // Each acquisition is many requests: the time goes to different ones.
                 let thinks = habits.thinks.max(base / 3);
                 Habits { thinks, ..habits }
@@ -251,7 +251,7 @@ impl Scenario {
 
     /// The longest TTL that a client of this host asks for, with its extensions.
     pub(super) fn longest(&self, host: usize) -> Duration {
-        let here = self.clients.iter().filter(|client| client.host == host);
+        let here = self.clients.iter().filter(|client| client.machine == host);
         here.map(|client| client.ttl * 2).max().unwrap_or_default()
     }
 }

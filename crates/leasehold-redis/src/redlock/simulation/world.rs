@@ -103,8 +103,6 @@ pub(super) struct Faults {
     pub(super) token_at_once: bool,
     /// A node that lost its memory isn't waited for.
     pub(super) counted_at_once: bool,
-    /// One that is still out is given a record when another is entered.
-    pub(super) records_for_all: bool,
     /// A renewal without a majority's answer extends.
     pub(super) unanswered_extends: bool,
     /// What an attempt may have left is not cleaned up.

@@ -7,8 +7,6 @@
 //! ```
 
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -16,21 +14,22 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::backend::{Attempt, Busy, Contender, Grant, Release, Renewal};
 use leasehold_core::clock::{self, Moment};
-use leasehold_core::session::{Pulse, end};
+use leasehold_core::session::end;
 use leasehold_core::{Claim, Error, ErrorKind, Name, Result, Token};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::backend::Shared;
 use crate::error::{Failure, unexpected};
 use crate::keys::Key;
-use crate::link::{Ask, Link, Tried, within};
+use crate::link::{Ask, Tried, within};
 use crate::look;
 use crate::note;
-use crate::session::{Lent, Made, Place, Seat, unlock};
+use crate::session::{Made, Place, Seat, unlock};
 use crate::turns::Turn;
+use crate::waiting::{Waited, Waiting};
 
 /// How long a try may take to be answered: the wait loop gives up a little later.
-const PATIENCE: Duration = Duration::from_millis(4500);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(4500);
 /// How often one try may begin anew because its session ended or there was no table.
 const ROUNDS: u32 = 3;
 /// How long a waiter goes at most without looking.
@@ -57,30 +56,6 @@ pub(crate) struct PostgresContender {
 pub(crate) struct Hold {
     pub(crate) token: Token,
     pub(crate) since: Moment,
-}
-
-/// A session that waits for the lock. It holds nothing else, so dropping it costs nobody anything.
-struct Waiting {
-    lent: Lent,
-    link: Arc<Link>,
-    waits: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>,
-    /// What came of it, until somebody asks.
-    outcome: Option<Result<(), Failure>>,
-    /// One of the sessions that this client may wait on.
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Waiting {
-    /// Ready once it is over.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.outcome.is_none() {
-            match self.waits.as_mut().poll(context) {
-                Poll::Ready(outcome) => self.outcome = Some(outcome),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        Poll::Ready(())
-    }
 }
 
 impl PostgresContender {
@@ -200,78 +175,33 @@ impl PostgresContender {
         }
     }
 
-    /// Begins to wait for the lock on a session that nobody holds by.
+    /// Begins to wait for the lock.
     async fn wait(&mut self) -> Result<Option<Attempt>, Failure> {
         let Ok(permit) = self.shared.waits.clone().try_acquire_owned() else {
             // Too many wait already: it is tried now and then.
             return Ok(Some(busy(LOOK)));
         };
-        let lent = self.shared.pool.lend(self.claim.ttl);
-        let lent = lent.map_err(Failure::Refused)?;
-        let Some(session) = lent.session() else {
-            return Ok(None);
-        };
-        let link = match session.ready().await {
-            Ok(link) => link,
-            Err(_) if session.has_ended() => return Ok(None),
-            Err(error) => return Err(Failure::Refused(error)),
-        };
-        let (waiter, key) = (link.clone(), self.key);
-        let mut waiting = Waiting {
-            lent,
-            link,
-            waits: Box::pin(async move { waiter.wait(key).await }),
-            outcome: None,
-            _permit: permit,
-        };
-        // What is polled once is sent.
-        let _ = poll_fn(|context| Poll::Ready(waiting.poll(context))).await;
-        self.waiting = Some(waiting);
-        Ok(Some(busy(LOOK)))
+        let pool = &self.shared.pool;
+        self.waiting = Waiting::begin(pool, self.claim.ttl, self.key, permit).await?;
+        Ok(self.waiting.as_ref().map(|_| busy(LOOK)))
     }
 
-    /// Looks what came of the wait. The server's answer may be old: the lock is held from the send of what counts it on.
+    /// Looks what came of the wait.
     async fn waited(&mut self) -> Result<Option<Attempt>, Failure> {
-        let Some(waiting) = &mut self.waiting else {
-            return Ok(None);
+        // From its end on, it ends with this call, unless that grants it.
+        let Some(waiting) = self.waiting.take_if(|waiting| waiting.is_over()) else {
+            return Ok(self.waiting.as_ref().map(|_| busy(LOOK)));
         };
-        if poll_fn(|context| Poll::Ready(waiting.poll(context)))
-            .await
-            .is_pending()
-        {
-            return Ok(Some(busy(LOOK)));
-        }
-        // From here on it ends with this call, unless that grants it.
-        let Some(mut waiting) = self.waiting.take() else {
-            return Ok(None);
-        };
-        if let Some(Err(failure)) = waiting.outcome.take() {
-            return Err(failure);
-        }
         let note = note::text(&self.claim.identity);
         let ask = ask(&self.claim, self.key, &note);
-        let since = clock::now();
-        match within(PATIENCE, waiting.link.count(&ask)).await {
-            Ok(Tried::Granted(token)) => {
-                let pulse = Pulse {
-                    since,
-                    ttl: self.claim.ttl,
-                    keys: Arc::default(),
-                };
-                let Some(seat) = waiting.lent.seat(&self.place, pulse) else {
-                    return Ok(None);
-                };
-                seat.with(|place| {
-                    place.send(end(since, self.claim.ttl));
-                    place.answered();
-                    place.made = Some(Made { token });
-                });
+        match waiting.count(&ask, &self.place).await {
+            Ok(Waited::Granted { token, since, seat }) => {
                 self.seat = Some(seat);
                 self.hold(token, since)?;
                 Ok(self.held.map(|held| self.granted(held)))
             }
-            Ok(Tried::HeldBack(left)) => Ok(Some(busy(left))),
-            Ok(Tried::Busy) => Ok(None),
+            Ok(Waited::HeldBack(left)) => Ok(Some(busy(left))),
+            Ok(Waited::Lost) => Ok(None),
             Err(Failure::NoTable) => {
                 self.shared.make_table().await?;
                 Ok(None)

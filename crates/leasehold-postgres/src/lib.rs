@@ -7,6 +7,7 @@ mod backend;
 mod check;
 mod config;
 mod contender;
+mod dial;
 mod error;
 mod keys;
 mod link;
@@ -18,6 +19,7 @@ mod renewal;
 mod session;
 mod sql;
 mod turns;
+mod waiting;
 
 use std::sync::Arc;
 

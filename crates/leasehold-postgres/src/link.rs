@@ -7,28 +7,20 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use leasehold_core::background;
 use leasehold_core::clock::{self, Moment};
-use leasehold_core::pem;
 use leasehold_core::{Error, ErrorKind, Result};
 use tokio::sync::OnceCell;
-use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::config::{Config, Place};
+use crate::dial;
 use crate::error::{Failure, unanswered, unexpected};
 use crate::keys::Key;
 use crate::sql;
 
-/// The first version whose sessions end when they are idle.
-const VERSION: u32 = 14;
 /// How long all servers together may take to let us in.
 const CONNECT: Duration = Duration::from_secs(4);
-/// How often the server looks whether a client that waits is still there.
-const WATCH_MS: u32 = 500;
-
 /// What a session is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -39,7 +31,7 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    fn idle(self) -> Duration {
+    pub(crate) fn idle(self) -> Duration {
         match self {
             Self::Hold(ttl) => ttl,
             Self::Look => Duration::from_secs(60),
@@ -47,7 +39,7 @@ impl Purpose {
     }
 
     /// How long a statement may take that doesn't wait for a lock. While it runs, the session isn't idle.
-    fn statement(self) -> Duration {
+    pub(crate) fn statement(self) -> Duration {
         match self {
             Self::Hold(ttl) => (ttl / 4).clamp(Duration::from_millis(250), Duration::from_secs(1)),
             Self::Look => Duration::from_secs(3),
@@ -128,13 +120,15 @@ impl Link {
         purpose: Purpose,
         over: impl Fn() + Send + 'static,
     ) -> Result<Self, Failure> {
-        let (client, version) = dial(config, place, over).await?;
+        let (client, version) = dial::dial(config, place, over).await?;
         let ends_idle = match version {
-            Some(version) if version >= VERSION => true,
+            Some(version) if version >= dial::VERSION => true,
             _ if config.lease_by_tcp => false,
-            _ => return Err(Failure::Refused(too_old(version))),
+            _ => return Err(Failure::Refused(dial::too_old(version))),
         };
-        client.batch_execute(&settings(purpose, ends_idle)).await?;
+        client
+            .batch_execute(&dial::settings(purpose, ends_idle))
+            .await?;
         let since = clock::now();
         let hello = client.query_typed(sql::HELLO, &[]).await?;
         let hello = hello
@@ -284,28 +278,6 @@ impl Link {
     }
 }
 
-/// A connection as the server gives it, and the server's version. `over` is called when it has ended.
-pub(crate) async fn dial(
-    config: &Config,
-    place: &Place,
-    over: impl Fn() + Send + 'static,
-) -> Result<(Client, Option<u32>), Failure> {
-    let tls = match &config.tls {
-        Some(tls) => tls.clone(),
-        None => pem::trusting_nobody().map_err(Failure::Refused)?,
-    };
-    let connecting = driver(config, place);
-    let (client, connection) = connecting.connect(MakeRustlsConnect::new(tls)).await?;
-    let version = connection.parameter("server_version").map(major);
-    background::spawn_here(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a session ended");
-        }
-        over();
-    });
-    Ok((client, version))
-}
-
 /// A column of an answer.
 pub(crate) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
     row: &'a Row,
@@ -325,67 +297,6 @@ pub(crate) async fn within<T>(
         .unwrap_or_else(|| Err(unanswered()))
 }
 
-fn driver(config: &Config, place: &Place) -> tokio_postgres::Config {
-    let mut driver = tokio_postgres::Config::new();
-    driver
-        .user(&config.user)
-        .dbname(&config.database)
-        .application_name("leasehold")
-        // A server that is gone without a word is noticed while we wait for a lock, too.
-        .keepalives_idle(Duration::from_secs(5))
-        .keepalives_interval(Duration::from_secs(2))
-        .keepalives_retries(3)
-        .tcp_user_timeout(Duration::from_secs(10))
-        .ssl_mode(match config.tls {
-            Some(_) => SslMode::Require,
-            None => SslMode::Disable,
-        });
-    match place {
-        Place::Tcp(address) => driver.host(&address.host).port(address.port),
-        Place::Folder(folder) => driver.host_path(folder),
-    };
-    if let Some(password) = &config.password {
-        driver.password(password);
-    }
-    driver
-}
-
-/// What a session is set to, whatever its role and its database are set to.
-fn settings(purpose: Purpose, ends_idle: bool) -> String {
-    let idle = purpose.idle().as_millis();
-    let statement = purpose.statement().as_millis();
-    let mut text = format!(
-        "SET idle_in_transaction_session_timeout = {idle}; SET statement_timeout = {statement}; SET lock_timeout = 0; \
-         SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; \
-         SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; \
-         SET tcp_user_timeout = 10000; SELECT set_config('synchronous_commit', 'on', false) \
-         WHERE current_setting('synchronous_commit') <> 'remote_apply';"
-    );
-    if ends_idle {
-        text += &format!(
-            " SET idle_session_timeout = {idle}; SET client_connection_check_interval = {WATCH_MS};"
-        );
-    }
-    text
-}
-
-/// The number before the first dot: 15 of `15.4 (Debian 15.4-1)`.
-fn major(version: &str) -> u32 {
-    let digits = version.split(|c: char| !c.is_ascii_digit()).next();
-    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
-}
-
-fn too_old(version: Option<u32>) -> Error {
-    let version = version.map_or_else(|| "unknown".to_owned(), |version| version.to_string());
-    Error::new(
-        ErrorKind::Unsupported,
-        format!(
-            "the server's version is {version}, and sessions end when they are idle from {VERSION} on: a holder that \
-             stands still would hold for ever; with ?lease=tcp it does"
-        ),
-    )
-}
-
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link")
@@ -398,18 +309,6 @@ impl fmt::Debug for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_version_is_read_as_servers_write_it() {
-        for (text, version) in [
-            ("15.18 (Debian 15.18-0+deb12u1)", 15),
-            ("9.6.24", 9),
-            ("18beta1", 18),
-            ("", 0),
-        ] {
-            assert_eq!(major(text), version, "{text}");
-        }
-    }
 
     #[test]
     fn a_statement_of_a_holding_session_keeps_it_from_being_idle_for_a_second_at_most() {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use leasehold_core::{Error, ErrorKind, Result, clock};
 
 use crate::config::{Config, Place};
+use crate::dial::dial;
 use crate::error::Failure;
-use crate::link::{self, get, within};
+use crate::link::{get, within};
 
 /// How long a statement may take. A pooler that has one session for everybody doesn't answer at all.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -60,8 +61,8 @@ fn is_pooled(seen: &Seen) -> bool {
 }
 
 async fn processes(config: &Config, place: &Place) -> Result<Seen, Failure> {
-    let (first, _) = link::dial(config, place, || {}).await?;
-    let (second, _) = link::dial(config, place, || {}).await?;
+    let (first, _) = dial(config, place, || {}).await?;
+    let (second, _) = dial(config, place, || {}).await?;
     let process = async |client: &tokio_postgres::Client| -> Result<i32, Failure> {
         let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
         let row = rows

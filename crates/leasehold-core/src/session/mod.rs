@@ -10,7 +10,7 @@
 //! A store says through [`SessionStore`] what each of that takes. What a session's places left in the store, and until
 //! when, is in [`Place`], without input or output.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,12 +28,14 @@ mod mailbox;
 mod place;
 mod pool;
 mod seat;
+mod state;
 
 pub use lent::Lent;
 pub use mailbox::Mailbox;
 pub use place::Place;
 pub use pool::Pool;
 pub use seat::Seat;
+use state::{Phase, State};
 
 /// What a store does for its sessions.
 #[async_trait]
@@ -76,33 +78,6 @@ pub struct Session<S: SessionStore> {
     called: Notify,
 }
 
-#[derive(Debug)]
-struct State<S: SessionStore> {
-    phase: Phase<S::Live>,
-    places: BTreeMap<Name, Place<S::Made>>,
-    pulse: Option<Pulse>,
-    /// Beats that failed, and what the last of them failed of.
-    failures: u64,
-    failure: Option<(ErrorKind, String)>,
-    wanted: bool,
-    /// No attempt begins on it any more.
-    retired: bool,
-    /// One attempt has it to itself.
-    lent: bool,
-    /// Since when it has no places, or is retired (boot time).
-    idle_since: u64,
-}
-
-#[derive(Clone, Debug)]
-enum Phase<L> {
-    Starting,
-    Live(L),
-    /// It could not be started.
-    Failed(ErrorKind, String),
-    /// The store has ended it, or it was closed.
-    Over,
-}
-
 /// A beat that counted.
 #[derive(Clone, Debug)]
 pub struct Pulse {
@@ -138,17 +113,7 @@ impl<S: SessionStore> Session<S> {
     fn new(asked: Duration) -> Self {
         Self {
             asked,
-            state: Mutex::new(State {
-                phase: Phase::Starting,
-                places: BTreeMap::new(),
-                pulse: None,
-                failures: 0,
-                failure: None,
-                wanted: false,
-                retired: false,
-                lent: false,
-                idle_since: clock::now().boot,
-            }),
+            state: Mutex::new(State::starting()),
             changed: watch::Sender::new(()),
             called: Notify::new(),
         }
@@ -367,56 +332,6 @@ impl<S: SessionStore> Session<S> {
             .collect();
         for mailbox in mailboxes {
             mailbox.put();
-        }
-    }
-}
-
-impl<S: SessionStore> State<S> {
-    /// Whether attempts may begin here.
-    fn is_ready(&self) -> bool {
-        let fit = match &self.phase {
-            Phase::Starting => true,
-            // One that the server may have ended is no place to begin.
-            Phase::Live(_) => self
-                .pulse
-                .as_ref()
-                .is_some_and(|pulse| pulse.is_young(clock::now())),
-            Phase::Failed(..) | Phase::Over => false,
-        };
-        fit && !self.retired && !self.lent
-    }
-
-    /// Whether nobody holds or waits by it.
-    fn is_idle(&self) -> bool {
-        if self.lent {
-            return false;
-        }
-        let abandoned = self.retired && self.places.values().all(Place::is_abandoned);
-        self.places.is_empty() || abandoned
-    }
-
-    /// Forgets the places that are over.
-    fn sweep(&mut self) {
-        let now = clock::now().boot;
-        let before = self.places.len();
-        self.places.retain(|_, place| !place.is_over(now));
-        if before > 0 && self.places.is_empty() {
-            self.idle_since = now;
-        }
-    }
-
-    /// Forgets a place that is over.
-    fn tidy(&mut self, name: &Name) {
-        let now = clock::now().boot;
-        if self
-            .places
-            .get(name)
-            .is_some_and(|place| place.is_over(now))
-        {
-            self.places.remove(name);
-            if self.places.is_empty() {
-                self.idle_since = now;
-            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! PostgreSQL, and PgBouncer before it.
+//! PostgreSQL.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,12 +19,6 @@ const PACKAGE: Package = Package {
     name: "postgresql-15",
     program: "usr/lib/postgresql/15/bin/postgres",
     variable: "LEASEHOLD_TEST_POSTGRES",
-};
-const BOUNCER: Package = Package {
-    suite: "bookworm",
-    name: "pgbouncer",
-    program: "usr/sbin/pgbouncer",
-    variable: "LEASEHOLD_TEST_PGBOUNCER",
 };
 /// Whom servers run as that refuse to run as root: nobody.
 const NOBODY: u32 = 65_534;
@@ -237,56 +231,6 @@ impl Drop for Postgres {
     }
 }
 
-/// PgBouncer before a server, which gives a connection of the server's to a client for one transaction at a time, or for
-/// as long as the client stays.
-#[derive(Debug)]
-pub struct PgBouncer {
-    port: Port,
-    _server: Server,
-}
-
-impl PgBouncer {
-    /// The package that it comes from.
-    #[must_use]
-    pub fn package() -> Package {
-        BOUNCER
-    }
-
-    /// Starts one before `postgres`; `mode` is its `pool_mode`, and `more` are further lines of its settings.
-    ///
-    /// # Errors
-    /// When it can't be had or doesn't start, with its log.
-    pub fn start(postgres: &Postgres, mode: &str, more: &str) -> Result<Self> {
-        let (port, mut server) = (Port::reserve()?, Server::new()?);
-        let folder = server.folder();
-        give(folder)?;
-        let settings = folder.join("pgbouncer.ini");
-        let text = format!(
-            "[databases]\n* = host=127.0.0.1 port={} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
-             listen_port = {}\nunix_socket_dir =\nauth_type = any\npool_mode = {mode}\n{more}\n",
-            postgres.port.number(),
-            port.number(),
-        );
-        fs::write(&settings, text)?;
-        give(&settings)?;
-        let mut command = BOUNCER.command()?;
-        command.arg(&settings);
-        server.launch(&as_nobody(&command))?;
-        let address = port.address();
-        server.wait_until(|| std::net::TcpStream::connect(address).is_ok())?;
-        Ok(Self {
-            port,
-            _server: server,
-        })
-    }
-
-    /// The URL of the database `locks` through it.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("postgres://postgres@{}/locks", self.port.address())
-    }
-}
-
 fn signal(pid: u32, signal: Signal) -> Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| Failure::new("no process has this id"))?;
@@ -294,7 +238,7 @@ fn signal(pid: u32, signal: Signal) -> Result<()> {
 }
 
 /// Gives a file or a folder to whom the server runs as.
-fn give(path: &Path) -> Result<()> {
+pub(super) fn give(path: &Path) -> Result<()> {
     if geteuid().is_root() {
         chown(path, Some(NOBODY), Some(NOBODY)).map_err(Failure::of(path.display()))?;
     }
@@ -302,7 +246,7 @@ fn give(path: &Path) -> Result<()> {
 }
 
 /// The command, run by somebody else than root.
-fn as_nobody(command: &Command) -> Command {
+pub(super) fn as_nobody(command: &Command) -> Command {
     let mut other = Command::new("setpriv");
     // Who changes the user loses the signal that was asked for before.
     other.args(["--pdeathsig", "QUIT"]);
@@ -427,14 +371,5 @@ mod tests {
         postgres.freeze().unwrap();
         postgres.thaw().unwrap();
         assert_eq!(postgres.query("SELECT 1").unwrap(), "1");
-    }
-
-    #[test]
-    fn a_pooler_hands_statements_on() {
-        let postgres = Postgres::start().unwrap();
-        let bouncer = PgBouncer::start(&postgres, "transaction", "").unwrap();
-        let mut psql = program_command(&format!("usr/lib/postgresql/{VERSION}/bin/psql")).unwrap();
-        let answer = run(psql.args(["-At", "-c", "SELECT 1", &bouncer.url()])).unwrap();
-        assert_eq!(answer.trim_end(), "1");
     }
 }

@@ -121,6 +121,24 @@ fn the_password_comes_from_where_postgresqls_own_programs_look_and_is_shown_nowh
 }
 
 #[test]
+fn a_user_who_may_make_no_table_takes_one_that_the_printed_schema_made() {
+    let postgres = Postgres::start().unwrap();
+    postgres.query("CREATE ROLE me LOGIN").unwrap();
+    let host = Host::on(format!("postgres://me@{}/locks", postgres.address()));
+    host.run(&["run", "x", "--", "true"])
+        .is(77)
+        .says("leasehold schema postgres");
+    let schema = host.run(&["schema", "postgres"]).is(0).out;
+    // Twice does no harm.
+    for _ in 0..2 {
+        postgres.query(&schema).unwrap();
+    }
+    let grants = "GRANT USAGE ON SCHEMA leasehold TO me; GRANT SELECT, INSERT, UPDATE ON leasehold.locks TO me";
+    postgres.query(grants).unwrap();
+    host.run(&["run", "x", "--", "true"]).is(0);
+}
+
+#[test]
 fn doctor_looks_at_the_server() {
     let postgres = Postgres::start_with(&["fsync=off"], None).unwrap();
     let ran = Host::on(postgres.url()).run(&["doctor"]);

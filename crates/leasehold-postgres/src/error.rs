@@ -90,7 +90,7 @@ fn meaning(code: &SqlState) -> (ErrorKind, &'static str) {
         "42501" => (
             Unauthorized,
             "this role may not do that: it needs USAGE on the schema leasehold and SELECT, INSERT and UPDATE on \
-             leasehold.locks, or has to be able to make them",
+             leasehold.locks, which `leasehold schema postgres | psql` makes",
         ),
         "3D000" => (Invalid, "the server has no such database"),
         "25006" => (Unavailable, "the server takes no writes; is it a standby?"),

@@ -110,9 +110,7 @@ pub(crate) enum Command {
     #[command(subcommand, after_help = "Example:\n  leasehold redlock rejoin")]
     Redlock(Redlock),
     /// Print the statements that make a store's table, where the store's user may not make it
-    #[command(
-        after_help = "Example:\n  leasehold schema postgres | psql -d app"
-    )]
+    #[command(after_help = "Example:\n  leasehold schema postgres | psql -d app")]
     Schema(Schema),
     /// Show every setting and where it comes from
     #[command(after_help = "Example:\n  leasehold config")]

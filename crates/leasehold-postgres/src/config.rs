@@ -60,6 +60,45 @@ impl fmt::Debug for Config {
     }
 }
 
+/// Which lock is whose name's.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    pub(crate) scheme: Scheme,
+    /// What goes before every name.
+    pub(crate) prefix: String,
+    pub(crate) database: String,
+}
+
+impl Default for Mapping {
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::Sha256,
+            prefix: String::new(),
+            database: String::new(),
+        }
+    }
+}
+
+impl Mapping {
+    /// Reads a URL, without what it says of connections.
+    pub(crate) fn of(mut url: StoreUrl) -> Result<Self> {
+        if !["postgres", "postgresql"].contains(&url.scheme()) {
+            return Err(invalid("it begins with postgres://"));
+        }
+        let prefix = url.take("prefix").unwrap_or_default();
+        let scheme = scheme(&mut url)?;
+        for of_connections in PARAMETERS {
+            url.take(of_connections);
+        }
+        url.finish(PARAMETERS)?;
+        Ok(Self {
+            scheme,
+            prefix,
+            database: database(&url)?,
+        })
+    }
+}
+
 impl Config {
     /// Reads a URL; where it has no password, that is looked for by `env`.
     pub(crate) fn of(
@@ -67,10 +106,7 @@ impl Config {
         env: impl Fn(&str) -> Option<std::ffi::OsString>,
     ) -> Result<Self> {
         let shown: Arc<str> = url.to_string().into();
-        let scheme = match url.take(KEY) {
-            Some(text) => Scheme::parse(&text)?,
-            None => Scheme::Sha256,
-        };
+        let scheme = scheme(&mut url)?;
         let lease_by_tcp = match url.take(LEASE).as_deref() {
             None => false,
             Some("tcp") => true,
@@ -83,12 +119,7 @@ impl Config {
         let places = places(&mut url)?;
         let tls = tls(&mut url, &places)?;
         url.finish(PARAMETERS)?;
-        let database = url.path().trim_start_matches('/').to_owned();
-        if database.is_empty() || database.contains(['/', '\0']) {
-            return Err(invalid(
-                "its path names the database, as in postgres://user@host/app; each has locks of its own",
-            ));
-        }
+        let database = database(&url)?;
         let user = url
             .user()
             .map(str::to_owned)
@@ -108,6 +139,21 @@ impl Config {
             shown,
         })
     }
+}
+
+fn scheme(url: &mut StoreUrl) -> Result<Scheme> {
+    let key = url.take(KEY);
+    key.map_or(Ok(Scheme::Sha256), |key| Scheme::parse(&key))
+}
+
+fn database(url: &StoreUrl) -> Result<String> {
+    let database = url.path().trim_start_matches('/');
+    if database.is_empty() || database.contains(['/', '\0']) {
+        return Err(invalid(
+            "its path names the database, as in postgres://user@host/app; each has locks of its own",
+        ));
+    }
+    Ok(database.to_owned())
 }
 
 fn login<'a>(places: &'a [Place], database: &'a str, user: &'a str) -> Login<'a> {

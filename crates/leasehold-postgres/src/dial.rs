@@ -1,10 +1,12 @@
 //! A connection as the server gives it, and what a session on it is set to.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use leasehold_core::background;
 use leasehold_core::pem;
 use leasehold_core::{Error, ErrorKind};
+use tokio::sync::oneshot;
 use tokio_postgres::Client;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -18,12 +20,17 @@ pub(crate) const VERSION: u32 = 14;
 /// How often the server looks whether a client that waits is still there.
 const WATCH_MS: u32 = 500;
 
-/// A connection as the server gives it, and the server's version. `over` is called when it has ended.
-pub(crate) async fn dial(
-    config: &Config,
-    place: &Place,
-    over: impl Fn() + Send + 'static,
-) -> Result<(Client, Option<u32>), Failure> {
+/// A connection as the server gives it.
+pub(crate) struct Dialled {
+    pub(crate) client: Client,
+    /// The server's version, where that can be read.
+    pub(crate) version: Option<u32>,
+    /// An error once the connection has ended.
+    pub(crate) ended: oneshot::Receiver<Infallible>,
+}
+
+/// Connects to a server, and changes nothing there.
+pub(crate) async fn dial(config: &Config, place: &Place) -> Result<Dialled, Failure> {
     let tls = match &config.tls {
         Some(tls) => tls.clone(),
         None => pem::trusting_nobody().map_err(Failure::Refused)?,
@@ -31,13 +38,18 @@ pub(crate) async fn dial(
     let connecting = driver(config, place);
     let (client, connection) = connecting.connect(MakeRustlsConnect::new(tls)).await?;
     let version = connection.parameter("server_version").map(major);
+    let (lives, ended) = oneshot::channel();
     background::spawn_here(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a session ended");
         }
-        over();
+        drop(lives);
     });
-    Ok((client, version))
+    Ok(Dialled {
+        client,
+        version,
+        ended,
+    })
 }
 
 fn driver(config: &Config, place: &Place) -> tokio_postgres::Config {

@@ -1,7 +1,6 @@
 //! From PostgreSQL's errors to ours, and what each means for a statement.
 
 use leasehold_core::{Error, ErrorKind};
-use tokio_postgres::error::{DbError, SqlState};
 
 /// A statement that failed.
 #[derive(Debug)]
@@ -12,6 +11,8 @@ pub(crate) enum Failure {
     Closed(Error),
     /// There is no table yet.
     NoTable,
+    /// The lock wasn't to be had within `lock_timeout`.
+    NotInTime(Error),
     /// The server refused it. A lock that it took before stays taken.
     Refused(Error),
 }
@@ -19,7 +20,10 @@ pub(crate) enum Failure {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Unanswered(error) | Failure::Closed(error) | Failure::Refused(error) => error,
+            Failure::Unanswered(error)
+            | Failure::Closed(error)
+            | Failure::NotInTime(error)
+            | Failure::Refused(error) => error,
             Failure::NoTable => Self::new(
                 ErrorKind::Unavailable,
                 "the table leasehold.locks is gone as soon as it is made",
@@ -28,10 +32,17 @@ impl From<Failure> for Error {
     }
 }
 
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
 impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
         if let Some(said) = error.as_db_error() {
-            return refused(said);
+            let fatal = matches!(said.severity(), "FATAL" | "PANIC");
+            return refused(said.code().code(), said.message(), fatal);
         }
         let text = if error.is_closed() {
             "the connection to the server is gone"
@@ -39,6 +50,23 @@ impl From<tokio_postgres::Error> for Failure {
             "the server can't be reached"
         };
         Self::Closed(Error::new(ErrorKind::Unavailable, text).because(shown(&error)))
+    }
+}
+
+#[cfg(feature = "sqlx")]
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        use sqlx::postgres::{PgDatabaseError, PgSeverity};
+        let said = error.as_database_error();
+        match said.and_then(|said| said.try_downcast_ref::<PgDatabaseError>()) {
+            Some(said) => {
+                let fatal = matches!(said.severity(), PgSeverity::Fatal | PgSeverity::Panic);
+                refused(said.code(), said.message(), fatal)
+            }
+            None => Self::Closed(
+                Error::new(ErrorKind::Unavailable, "the server can't be reached").because(error),
+            ),
+        }
     }
 }
 
@@ -57,32 +85,27 @@ fn shown(error: &tokio_postgres::Error) -> String {
 }
 
 /// What the server said no to.
-fn refused(said: &DbError) -> Failure {
-    let code = said.code();
-    if [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME].contains(code) {
+fn refused(code: &str, message: &str, fatal: bool) -> Failure {
+    if ["42P01", "3F000"].contains(&code) {
         return Failure::NoTable;
     }
     let (kind, text) = meaning(code);
-    let error = Error::new(kind, text).because(format!("{} ({})", said.message(), code.code()));
-    let ended = [
-        SqlState::ADMIN_SHUTDOWN,
-        SqlState::CRASH_SHUTDOWN,
-        SqlState::CANNOT_CONNECT_NOW,
-        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
-    ];
-    let fatal = matches!(said.severity(), "FATAL" | "PANIC");
-    if fatal || ended.contains(code) {
+    let error = Error::new(kind, text).because(format!("{message} ({code})"));
+    // The last is of a transaction in which nothing was said for too long.
+    let ended = ["57P01", "57P02", "57P03", "25P03"];
+    if fatal || ended.contains(&code) {
         Failure::Closed(error)
+    } else if code == "55P03" {
+        Failure::NotInTime(error)
     } else {
         Failure::Refused(error)
     }
 }
 
 /// What a code means for us.
-fn meaning(code: &SqlState) -> (ErrorKind, &'static str) {
+fn meaning(code: &str) -> (ErrorKind, &'static str) {
     use ErrorKind::{Invalid, Unauthorized, Unavailable, Unsupported};
-    let text = code.code();
-    match text {
+    match code {
         "28000" | "28P01" => (
             Unauthorized,
             "the server refuses this user; are user and password right, and does pg_hba.conf let him in?",
@@ -94,6 +117,20 @@ fn meaning(code: &SqlState) -> (ErrorKind, &'static str) {
         ),
         "3D000" => (Invalid, "the server has no such database"),
         "25006" => (Unavailable, "the server takes no writes; is it a standby?"),
+        // What our statements inside transactions come to on purpose.
+        "22P02" => (
+            Invalid,
+            "a lock inside a transaction takes one that is READ COMMITTED, on the primary: what others see is older than \
+             the lock",
+        ),
+        "25P02" => (
+            Invalid,
+            "the transaction is aborted by an earlier error; end it",
+        ),
+        "55P03" => (
+            Unavailable,
+            "the wait for the lock took longer than the transaction's lock_timeout",
+        ),
         "40P01" => (
             Unavailable,
             "the server found a deadlock and chose this wait to end it; take locks in one order everywhere",
@@ -118,7 +155,7 @@ fn meaning(code: &SqlState) -> (ErrorKind, &'static str) {
         // Serialization, resources, operators, the system, and connections.
         _ if ["08", "40", "53", "57", "58"]
             .iter()
-            .any(|class| text.starts_with(class)) =>
+            .any(|class| code.starts_with(class)) =>
         {
             (Unavailable, "the server can't do it now")
         }
@@ -156,7 +193,7 @@ mod tests {
             ("57P03", ErrorKind::Unavailable),
             ("42804", ErrorKind::Unsupported),
         ] {
-            assert_eq!(meaning(&SqlState::from_code(code)).0, kind, "{code}");
+            assert_eq!(meaning(code).0, kind, "{code}");
         }
     }
 }

@@ -59,6 +59,15 @@ impl Key {
         }
     }
 
+    /// As the functions take it.
+    pub(crate) fn arguments(self) -> String {
+        let number = self.number;
+        match self.space {
+            Space::One => format!("({number})::int8"),
+            Space::Two => format!("({})::int4, ({})::int4", number >> 32, number << 32 >> 32),
+        }
+    }
+
     /// As the view `pg_locks` shows it: classid, objid and objsubid.
     pub(crate) fn parts(self) -> (i64, i64, i16) {
         let bits = self.number.cast_unsigned();

@@ -1,6 +1,7 @@
 //! leasehold on PostgreSQL.
 //!
-//! A lock is an advisory lock of a session, so that leasehold and whoever else takes it by the same key exclude each other.
+//! A lock is an advisory lock of a session, or inside the caller's own transaction ([`TransactionLocks`]), so that leasehold
+//! and whoever else takes it by the same key exclude each other.
 //! See the crate's README for what that guarantees and what not.
 
 mod backend;
@@ -18,8 +19,11 @@ mod probe;
 mod renewal;
 mod session;
 mod sql;
+mod transaction;
 mod turns;
 mod waiting;
+
+pub use transaction::{ACQUIRE, Caller, TOKEN, TRY_ACQUIRE, TransactionLocks, TransactionToken};
 
 use std::sync::Arc;
 

@@ -3,18 +3,20 @@
 //! It lives on the keeper's thread, whoever asks through it. The server does what is asked in the order that it was sent in,
 //! and ends the session when it has heard nothing for the session's TTL.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use leasehold_core::background;
 use leasehold_core::clock::{self, Moment};
 use leasehold_core::{Error, ErrorKind, Result};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, oneshot};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
 use crate::config::{Config, Place};
-use crate::dial;
+use crate::dial::{self, Dialled};
 use crate::error::{Failure, unanswered, unexpected};
 use crate::keys::Key;
 use crate::sql;
@@ -85,21 +87,27 @@ pub(crate) enum Tried {
 }
 
 impl Link {
-    /// Connects to the first of the servers that takes writes. `over` is called when the session has ended.
+    /// Connects to the first of the servers that takes writes. `over` is called when this session has ended.
     ///
     /// # Cancel safety
     /// Safe: what was begun ends.
     pub(crate) async fn open(
         config: &Config,
         purpose: Purpose,
-        over: impl Fn() + Clone + Send + 'static,
+        over: impl FnOnce() + Send + 'static,
     ) -> Result<Self> {
         let count = u32::try_from(config.places.len()).unwrap_or(1).max(1);
         let mut last = None;
         for place in &config.places {
-            let connecting = Self::connect(config, place, purpose, over.clone());
+            let connecting = Self::connect(config, place, purpose);
             let failure = match clock::timeout(CONNECT / count, connecting).await {
-                Some(Ok(link)) => return Ok(link),
+                Some(Ok((link, ended))) => {
+                    background::spawn_here(async move {
+                        let _ = ended.await;
+                        over();
+                    });
+                    return Ok(link);
+                }
                 Some(Err(failure)) => Error::from(failure),
                 None => Error::new(
                     ErrorKind::Unavailable,
@@ -118,9 +126,12 @@ impl Link {
         config: &Config,
         place: &Place,
         purpose: Purpose,
-        over: impl Fn() + Send + 'static,
-    ) -> Result<Self, Failure> {
-        let (client, version) = dial::dial(config, place, over).await?;
+    ) -> Result<(Self, oneshot::Receiver<Infallible>), Failure> {
+        let Dialled {
+            client,
+            version,
+            ended,
+        } = dial::dial(config, place).await?;
         let ends_idle = match version {
             Some(version) if version >= dial::VERSION => true,
             _ if config.lease_by_tcp => false,
@@ -161,7 +172,7 @@ impl Link {
                 "the session doesn't keep its settings; is there a pooler before the server? Name the server itself",
             )));
         }
-        Ok(link)
+        Ok((link, ended))
     }
 
     /// Whether it is gone.

@@ -61,8 +61,8 @@ fn is_pooled(seen: &Seen) -> bool {
 }
 
 async fn processes(config: &Config, place: &Place) -> Result<Seen, Failure> {
-    let (first, _) = dial(config, place, || {}).await?;
-    let (second, _) = dial(config, place, || {}).await?;
+    let first = dial(config, place).await?.client;
+    let second = dial(config, place).await?.client;
     let process = async |client: &tokio_postgres::Client| -> Result<i32, Failure> {
         let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
         let row = rows

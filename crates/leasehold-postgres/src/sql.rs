@@ -1,6 +1,6 @@
 //! The statements.
 
-use crate::keys::Space;
+use crate::keys::{Key, Space};
 
 /// The table with the counter of every name and its last holder. A name's row is written by each grant and by nothing
 /// else, but for `broken`: the token of the last hold that an operator took away, whose holder may look for it after the
@@ -151,13 +151,6 @@ fn arguments(space: Space) -> &'static str {
 }
 
 /// Waits for a lock. Its key is no parameter, as nothing is to be sent before it.
-pub(crate) fn wait(key: crate::keys::Key) -> String {
-    let number = key.number;
-    match key.space {
-        Space::One => format!("SELECT pg_advisory_lock(({number})::int8)"),
-        Space::Two => {
-            let (first, second) = (number >> 32, number << 32 >> 32);
-            format!("SELECT pg_advisory_lock(({first})::int4, ({second})::int4)")
-        }
-    }
+pub(crate) fn wait(key: Key) -> String {
+    format!("SELECT pg_advisory_lock({})", key.arguments())
 }

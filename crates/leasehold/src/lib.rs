@@ -36,7 +36,9 @@ pub mod etcd {
 /// What only PostgreSQL can do.
 #[cfg(feature = "postgres")]
 pub mod postgres {
-    pub use leasehold_postgres::SCHEMA;
+    pub use leasehold_postgres::{
+        ACQUIRE, Caller, SCHEMA, TOKEN, TRY_ACQUIRE, TransactionLocks, TransactionToken,
+    };
 }
 
 /// What only Redlock can do.

@@ -1,5 +1,7 @@
 //! PostgreSQL.
 
+mod standby;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};

@@ -4,28 +4,27 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod holding;
 mod places;
 
-use std::io::{BufRead as _, BufReader, Write as _, stdin, stdout};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::io::{BufRead as _, Write as _, stdin, stdout};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold::Client;
 use leasehold_core::{Token, clock};
 use leasehold_fence::{Checked, Mark, Seen};
+use leasehold_testkit::servers::{Redis, RedisEdition};
 use libtest_mimic::{Arguments, Trial};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
+use holding::{Hold, Writer};
 use places::open;
 
 const ROLE: &str = "LEASEHOLD_TEST_WRITER";
 const PLACE: &str = "LEASEHOLD_TEST_PLACE";
 const LOCKS: &str = "LEASEHOLD_TEST_LOCKS";
-const TTL: Duration = Duration::from_millis(500);
-/// Longer than anything here takes on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
 
 /// What a case is called, and what it does at a resource.
 type Case = (&'static str, fn(&Site));
@@ -81,18 +80,24 @@ struct Site {
     place: String,
     locks: String,
     _folder: tempfile::TempDir,
+    _server: Option<Redis>,
 }
 
 impl Site {
-    const KINDS: [&str; 2] = ["file", "sqlite"];
+    const KINDS: [&str; 3] = ["file", "sqlite", "redis"];
 
     fn new(kind: &str) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = folder.path().display();
+        let server = (kind == "redis").then(|| Redis::start(RedisEdition::Redis7).unwrap());
+        let place = server
+            .as_ref()
+            .map_or_else(|| format!("{path}/stock"), |server| server.url());
         Self {
-            place: format!("{kind}:{path}/stock"),
+            place: format!("{kind}:{place}"),
             locks: format!("sqlite://{path}/locks.db"),
             _folder: folder,
+            _server: server,
         }
     }
 
@@ -109,95 +114,48 @@ impl Site {
     }
 }
 
-/// A process that writes; killed when dropped.
-struct Writer(Child);
-
-impl Writer {
-    fn says(&mut self) -> String {
-        let mut line = String::new();
-        // One byte at a time, because what is read too much would be lost with the reader.
-        BufReader::with_capacity(1, self.0.stdout.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        line.trim_end().to_owned()
-    }
-
-    fn go_on(&mut self) {
-        self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(future)
-}
-
 fn mark(token: u64) -> Mark {
     Token::new(token).unwrap().into()
 }
 
 /// Adds one to the number under the lock, as the next holder.
 fn add_one(site: &Site, fenced: bool) -> Mark {
-    block_on(async {
-        let client: Client = leasehold::connect(&site.locks).await.unwrap();
-        let lock = client.lock("stock").unwrap().ttl(TTL);
-        let guard = lock.acquire_within(LONG).await.unwrap().unwrap();
-        let mark = Mark::from(guard.token());
-        let mut place = open(&site.place);
-        if fenced {
-            assert_eq!(place.check(mark), Checked::Accepted);
-            let number = place.read();
-            assert_eq!(place.write(mark, number + 1), Checked::Accepted);
-        } else {
-            let number = place.read();
-            place.write_unfenced(number + 1);
-        }
-        guard.release().await.unwrap();
-        client.close().await;
-        mark
-    })
+    let hold = Hold::take(&site.locks);
+    let mut place = open(&site.place);
+    if fenced {
+        assert_eq!(place.check(hold.mark()), Checked::Accepted);
+    }
+    let number = place.read();
+    if fenced {
+        assert_eq!(place.write(hold.mark(), number + 1), Checked::Accepted);
+    } else {
+        place.write_unfenced(number + 1);
+    }
+    let mark = hold.mark();
+    hold.give_back();
+    mark
 }
 
 /// The role of a holder that adds one to the number, and is frozen between reading and writing.
 fn holder(place: &str, fenced: bool) {
-    let locks = std::env::var(LOCKS).unwrap();
-    block_on(async {
-        let client = leasehold::connect(&locks).await.unwrap();
-        let lock = client.lock("stock").unwrap().ttl(TTL);
-        let guard = lock.acquire_within(LONG).await.unwrap().unwrap();
-        let mark = Mark::from(guard.token());
-        let mut place = open(place);
-        if fenced {
-            assert_eq!(place.check(mark), Checked::Accepted);
+    let hold = Hold::take(&std::env::var(LOCKS).unwrap());
+    let mut place = open(place);
+    if fenced {
+        assert_eq!(place.check(hold.mark()), Checked::Accepted);
+    }
+    let number = place.read();
+    say(&format!("read {number}"));
+    stdin().lock().read_line(&mut String::new()).unwrap();
+    // The write was on its way when the process was frozen: nobody asks the guard any more.
+    if fenced {
+        match place.write(hold.mark(), number + 1) {
+            Checked::Accepted => say("accepted"),
+            Checked::Stale(stale) => say(&stale.to_string()),
         }
-        let number = place.read();
-        say(&format!("read {number}"));
-        stdin().lock().read_line(&mut String::new()).unwrap();
-        // The write was on its way when the process was frozen: nobody asks the guard any more.
-        if fenced {
-            match place.write(mark, number + 1) {
-                Checked::Accepted => say("accepted"),
-                Checked::Stale(stale) => say(&stale.to_string()),
-            }
-        } else {
-            place.write_unfenced(number + 1);
-            say("written");
-        }
-    });
+    } else {
+        place.write_unfenced(number + 1);
+        say("written");
+    }
 }
 
 fn say(text: &str) {

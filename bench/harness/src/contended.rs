@@ -79,6 +79,7 @@ pub(crate) fn table(plan: &Plan, server: &Server, entries: &[&Entry]) -> Result<
             let mut rounds: Vec<Vec<Outcome>> = rows.iter().map(|_| Vec::new()).collect();
             for _ in 0..plan.rounds() {
                 for (entry, outcomes) in rows.iter().zip(&mut rounds) {
+                    eprintln!("{}, {contenders} contenders: {}", pace.name, entry.name);
                     outcomes.push(round(plan, server, entry, contenders, pace)?);
                 }
             }

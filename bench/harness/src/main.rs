@@ -140,7 +140,10 @@ fn measure(plan: &Plan, store: Store, peers: &[Entry]) -> Result<String> {
         eprintln!("{}: {title}", store.name());
         // A server of its own: what one part leaves behind is not the next one's.
         let server = Server::start(store, &plan.target)?;
-        tables.push(format!("### {title}\n\n{}", part(plan, &server, &entries)?));
+        let table = format!("### {title}\n\n{}", part(plan, &server, &entries)?);
+        // A part takes minutes, and a later one may fail.
+        eprintln!("{table}");
+        tables.push(table);
     }
     Ok(tables.join("\n"))
 }

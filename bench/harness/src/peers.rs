@@ -82,20 +82,22 @@ pub(crate) fn of(store: Store, plan: &Plan) -> Result<Vec<Entry>> {
     }
     let bring = Bring::new(&plan.target)?;
     let rslock = || peer("rslock 0.7.3", true, bring.rust("rslock"));
+    let distributed = || {
+        let start = bring.rust("distributed-lock");
+        peer("distributed-lock-redis 0.2.0", true, start)
+    };
     let redlock = || peer("node redlock 5.0.0-beta.2", false, bring.node());
     others.extend(match store {
         Store::Sqlite | Store::Etcd => Vec::new(),
-        Store::Redis => {
-            let distributed = bring.rust("distributed-lock");
-            vec![
-                rslock(),
-                peer("distributed-lock-redis 0.2.0", true, distributed),
-                peer("redis-py 8.1.0", true, bring.python()),
-                redlock(),
-            ]
-        }
+        Store::Redis => vec![
+            rslock(),
+            distributed(),
+            peer("redis-py 8.1.0", true, bring.python()),
+            redlock(),
+        ],
         Store::Redlock => vec![
             rslock(),
+            distributed(),
             redlock(),
             peer("pottery 3.0.1", true, bring.python()),
         ],

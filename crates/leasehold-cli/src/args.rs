@@ -117,6 +117,9 @@ pub(crate) enum Command {
     /// Tend the nodes of a redlock:// store
     #[command(subcommand, after_help = "Example:\n  leasehold redlock rejoin")]
     Redlock(Redlock),
+    /// Print the statements that make a store's table, where the store's user may not make it
+    #[command(after_help = "Example:\n  leasehold schema postgres | psql -d app")]
+    Schema(Schema),
     /// Show every setting and where it comes from
     #[command(after_help = "Example:\n  leasehold config")]
     Config,
@@ -284,6 +287,20 @@ pub(crate) struct Extend {
 pub(crate) struct Release {
     #[command(flatten)]
     pub(crate) hold: Hold,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Schema {
+    /// The kind of store
+    #[arg(value_name = "STORE")]
+    pub(crate) kind: WithTable,
+}
+
+/// A kind of store with a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WithTable {
+    #[value(alias = "postgresql")]
+    Postgres,
 }
 
 #[derive(Debug, Args)]

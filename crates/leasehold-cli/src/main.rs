@@ -50,6 +50,7 @@ fn leasehold(line: Vec<OsString>) -> u8 {
         match &cli.command {
             Command::Completions(asked) => return commands::generated::completions(asked, printer),
             Command::Man(asked) => return commands::generated::man(asked, printer),
+            Command::Schema(asked) => return commands::schema::schema(asked, printer),
             _ => {}
         }
         let ttl = match &cli.command {
@@ -100,6 +101,7 @@ fn dispatch(command: Command, context: Context) -> Result<u8, Failure> {
                 commands::generated::completions(&asked, context.printer)
             }
             Command::Man(asked) => commands::generated::man(&asked, context.printer),
+            Command::Schema(asked) => commands::schema::schema(&asked, context.printer),
         }
     });
     // A call to a file system that hangs must not keep the process.

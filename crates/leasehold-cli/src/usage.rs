@@ -82,6 +82,7 @@ pub(crate) fn check(cli: &Cli, line: &[OsString]) -> Result<(), Failure> {
         Command::List(_)
         | Command::Doctor
         | Command::Redlock(_)
+        | Command::Schema(_)
         | Command::Config
         | Command::Completions(_)
         | Command::Man(_) => None,

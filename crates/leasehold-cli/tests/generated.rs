@@ -1,4 +1,4 @@
-//! Completions and manual pages.
+//! Completions, manual pages, schemas.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -52,9 +52,13 @@ fn manual_pages_know_every_command_and_each_has_its_own() {
 }
 
 #[test]
-fn neither_needs_a_configuration_that_is_right() {
+fn none_needs_a_configuration_that_is_right() {
     let host = Host::new();
-    for line in [&["completions", "bash"][..], &["man"]] {
+    for line in [
+        &["completions", "bash"][..],
+        &["man"],
+        &["schema", "postgres"],
+    ] {
         done(host.command(line).env("LEASEHOLD_STORE", "")).is(0);
     }
 }

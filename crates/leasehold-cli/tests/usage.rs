@@ -114,6 +114,8 @@ fn usage_errors_exit_64_and_say_what_to_write() {
         ("release x", "whose lock?"),
         ("release /x", "begins with '/'"),
         ("release x --owner 1", "'--owner'"),
+        ("schema", "<STORE>"),
+        ("schema redis", "possible values: postgres"),
         ("completions", "<SHELL>"),
         ("completions nosh", "bash"),
         ("man rnu", "did you mean \"run\"?"),

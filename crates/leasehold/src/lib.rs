@@ -33,6 +33,12 @@ pub mod etcd {
     pub use leasehold_etcd::IsOwner;
 }
 
+/// What only PostgreSQL can do.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use leasehold_postgres::SCHEMA;
+}
+
 /// What only Redlock can do.
 #[cfg(feature = "redis")]
 pub mod redlock {

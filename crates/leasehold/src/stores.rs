@@ -28,6 +28,11 @@ const STORES: &[Store] = &[
         schemes: &["etcd", "etcds"],
         connect: |url| Box::pin(leasehold_etcd::connect(url)),
     },
+    #[cfg(feature = "postgres")]
+    Store {
+        schemes: &["postgres", "postgresql"],
+        connect: |url| Box::pin(leasehold_postgres::connect(url)),
+    },
     #[cfg(feature = "redis")]
     Store {
         schemes: &[

@@ -105,7 +105,7 @@ async fn main() -> ExitCode {
         ["rslock", url] => serve(Rslock(LockManager::new(servers(url)))).await,
         ["distributed-lock", url] => {
             let provider = RedisLockProvider::builder()
-                .url(url)
+                .urls(&servers(url))
                 .expiry(TTL)
                 .build()
                 .await;

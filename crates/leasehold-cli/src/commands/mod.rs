@@ -11,6 +11,7 @@ pub(crate) mod generated;
 pub(crate) mod list;
 pub(crate) mod redlock;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod status;
 mod waiting;
 

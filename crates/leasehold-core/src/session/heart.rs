@@ -109,6 +109,7 @@ fn due<S: SessionStore>(session: &Session<S>) -> Due {
     Due {
         end: ends.min().unwrap_or(u64::MAX),
         beat: match &state.pulse {
+            _ if state.lent => u64::MAX,
             Some(pulse) if !state.wanted => pulse.since.boot.saturating_add(nanos(pulse.ttl / 4)),
             _ => 0,
         },

@@ -10,7 +10,7 @@
 //! A store says through [`SessionStore`] what each of that takes. What a session's places left in the store, and until
 //! when, is in [`Place`], without input or output.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,15 +23,19 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 
 mod heart;
+mod lent;
 mod mailbox;
 mod place;
 mod pool;
 mod seat;
+mod state;
 
+pub use lent::Lent;
 pub use mailbox::Mailbox;
 pub use place::Place;
 pub use pool::Pool;
 pub use seat::Seat;
+use state::{Phase, State};
 
 /// What a store does for its sessions.
 #[async_trait]
@@ -74,31 +78,6 @@ pub struct Session<S: SessionStore> {
     called: Notify,
 }
 
-#[derive(Debug)]
-struct State<S: SessionStore> {
-    phase: Phase<S::Live>,
-    places: BTreeMap<Name, Place<S::Made>>,
-    pulse: Option<Pulse>,
-    /// Beats that failed, and what the last of them failed of.
-    failures: u64,
-    failure: Option<(ErrorKind, String)>,
-    wanted: bool,
-    /// No attempt begins on it any more.
-    retired: bool,
-    /// Since when it has no places, or is retired (boot time).
-    idle_since: u64,
-}
-
-#[derive(Clone, Debug)]
-enum Phase<L> {
-    Starting,
-    Live(L),
-    /// It could not be started.
-    Failed(ErrorKind, String),
-    /// The store has ended it, or it was closed.
-    Over,
-}
-
 /// A beat that counted.
 #[derive(Clone, Debug)]
 pub struct Pulse {
@@ -134,16 +113,7 @@ impl<S: SessionStore> Session<S> {
     fn new(asked: Duration) -> Self {
         Self {
             asked,
-            state: Mutex::new(State {
-                phase: Phase::Starting,
-                places: BTreeMap::new(),
-                pulse: None,
-                failures: 0,
-                failure: None,
-                wanted: false,
-                retired: false,
-                idle_since: clock::now().boot,
-            }),
+            state: Mutex::new(State::starting()),
             changed: watch::Sender::new(()),
             called: Notify::new(),
         }
@@ -162,16 +132,27 @@ impl<S: SessionStore> Session<S> {
     /// Whether a new attempt on `name` can have a place here.
     fn suits(&self, name: &Name) -> bool {
         let state = self.lock();
-        let fit = match &state.phase {
-            Phase::Starting => true,
-            // One that the server may have ended is no place to begin.
-            Phase::Live(_) => state
-                .pulse
-                .as_ref()
-                .is_some_and(|pulse| pulse.is_young(clock::now())),
-            Phase::Failed(..) | Phase::Over => false,
-        };
-        fit && !state.retired && !state.places.contains_key(name)
+        state.is_ready() && !state.places.contains_key(name)
+    }
+
+    /// Has one attempt have it to itself, if it is begun and nobody has a place here. Whether it does.
+    fn lend(&self) -> bool {
+        let mut state = self.lock();
+        let begun = matches!(state.phase, Phase::Live(_));
+        let lends = begun && state.is_ready() && state.places.is_empty();
+        state.lent |= lends;
+        lends
+    }
+
+    /// Whoever had it to himself gives it back, with its last beat.
+    fn give_back(&self, pulse: Pulse) {
+        let mut state = self.lock();
+        state.lent = false;
+        // Its first place is taken after this, and until then it isn't too long idle.
+        state.idle_since = clock::now().boot;
+        drop(state);
+        self.beaten(pulse);
+        self.called.notify_one();
     }
 
     /// Waits until it has begun.
@@ -351,39 +332,6 @@ impl<S: SessionStore> Session<S> {
             .collect();
         for mailbox in mailboxes {
             mailbox.put();
-        }
-    }
-}
-
-impl<S: SessionStore> State<S> {
-    /// Whether nobody holds or waits by it.
-    fn is_idle(&self) -> bool {
-        let abandoned = self.retired && self.places.values().all(Place::is_abandoned);
-        self.places.is_empty() || abandoned
-    }
-
-    /// Forgets the places that are over.
-    fn sweep(&mut self) {
-        let now = clock::now().boot;
-        let before = self.places.len();
-        self.places.retain(|_, place| !place.is_over(now));
-        if before > 0 && self.places.is_empty() {
-            self.idle_since = now;
-        }
-    }
-
-    /// Forgets a place that is over.
-    fn tidy(&mut self, name: &Name) {
-        let now = clock::now().boot;
-        if self
-            .places
-            .get(name)
-            .is_some_and(|place| place.is_over(now))
-        {
-            self.places.remove(name);
-            if self.places.is_empty() {
-                self.idle_since = now;
-            }
         }
     }
 }

@@ -98,6 +98,11 @@ impl<M> Place<M> {
         self.unanswered = 0;
     }
 
+    /// Its time is over already: an operator took the hold away.
+    pub fn cut_short(&mut self, now: u64) {
+        self.until = self.until.min(now);
+    }
+
     /// Its contender lets go of it.
     pub fn leave(&mut self) {
         self.left = true;

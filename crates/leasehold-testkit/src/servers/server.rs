@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold_core::clock;
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::process::{LOOK, Process};
@@ -115,7 +116,12 @@ impl Server {
     /// # Errors
     /// When it doesn't run or doesn't end.
     pub fn stop(&mut self) -> Result<()> {
-        self.process.take().ok_or_else(not_running)?.stop()
+        self.stop_by(Signal::TERM)
+    }
+
+    /// As [`stop`](Self::stop), by the signal that asks this server to end.
+    pub(super) fn stop_by(&mut self, signal: Signal) -> Result<()> {
+        self.process.take().ok_or_else(not_running)?.stop(signal)
     }
 }
 

@@ -7,11 +7,6 @@ use super::{Amnesia, Fault, RISING, STRICT, Setting, UNIQUE};
 /// Looks at every state there is. Depth first: so few states wait to be looked at that memory holds the largest setting.
 fn assert_holds(setting: Setting) {
     let checker = setting.checker().spawn_dfs().join();
-    eprintln!(
-        "STATES {} {}",
-        checker.unique_state_count(),
-        checker.max_depth()
-    );
     checker.assert_properties();
     assert!(checker.is_done());
 }

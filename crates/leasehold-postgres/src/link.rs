@@ -1,0 +1,320 @@
+//! A connection to the server, which is a session of its own there.
+//!
+//! It lives on the keeper's thread, whoever asks through it. The server does what is asked in the order that it was sent in,
+//! and ends the session when it has heard nothing for the session's TTL.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use leasehold_core::clock::{self, Moment};
+use leasehold_core::{Error, ErrorKind, Result};
+use tokio::sync::OnceCell;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row, Statement};
+
+use crate::config::{Config, Place};
+use crate::dial;
+use crate::error::{Failure, unanswered, unexpected};
+use crate::keys::Key;
+use crate::sql;
+
+/// How long all servers together may take to let us in.
+const CONNECT: Duration = Duration::from_secs(4);
+/// What a session is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To hold, and before that to wait: it ends when it was idle for so long.
+    Hold(Duration),
+    /// To look.
+    Look,
+}
+
+impl Purpose {
+    pub(crate) fn idle(self) -> Duration {
+        match self {
+            Self::Hold(ttl) => ttl,
+            Self::Look => Duration::from_secs(60),
+        }
+    }
+
+    /// How long a statement may take that doesn't wait for a lock. While it runs, the session isn't idle.
+    pub(crate) fn statement(self) -> Duration {
+        match self {
+            Self::Hold(ttl) => (ttl / 4).clamp(Duration::from_millis(250), Duration::from_secs(1)),
+            Self::Look => Duration::from_secs(3),
+        }
+    }
+}
+
+pub(crate) struct Link {
+    client: Client,
+    purpose: Purpose,
+    /// The server's process.
+    pub(crate) pid: i32,
+    /// Since when the server remembers locks, in its microseconds.
+    pub(crate) up: i64,
+    /// How many locks there can be on the server.
+    pub(crate) locks: i64,
+    /// When the last statement of its beginning was sent.
+    pub(crate) since: Moment,
+    attempt: OnceCell<Statement>,
+    count: OnceCell<Statement>,
+    unlock: OnceCell<Statement>,
+    broken: OnceCell<Statement>,
+}
+
+/// What a grant is counted by.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) key: Key,
+    pub(crate) name: &'a str,
+    pub(crate) ttl: Duration,
+    pub(crate) note: &'a str,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tried {
+    /// With this token.
+    Granted(u64),
+    /// Somebody else has it or waits for it.
+    Busy,
+    /// The server has forgotten its locks, and who had this one may believe to have it for so much longer.
+    HeldBack(Duration),
+}
+
+impl Link {
+    /// Connects to the first of the servers that takes writes. `over` is called when the session has ended.
+    ///
+    /// # Cancel safety
+    /// Safe: what was begun ends.
+    pub(crate) async fn open(
+        config: &Config,
+        purpose: Purpose,
+        over: impl Fn() + Clone + Send + 'static,
+    ) -> Result<Self> {
+        let count = u32::try_from(config.places.len()).unwrap_or(1).max(1);
+        let mut last = None;
+        for place in &config.places {
+            let connecting = Self::connect(config, place, purpose, over.clone());
+            let failure = match clock::timeout(CONNECT / count, connecting).await {
+                Some(Ok(link)) => return Ok(link),
+                Some(Err(failure)) => Error::from(failure),
+                None => Error::new(
+                    ErrorKind::Unavailable,
+                    "the server lets nobody in within its time",
+                ),
+            };
+            // Of several errors the one that waiting doesn't cure says most.
+            if last.as_ref().is_none_or(Error::is_retryable) {
+                last = Some(failure);
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::new(ErrorKind::Bug, "no server was named")))
+    }
+
+    async fn connect(
+        config: &Config,
+        place: &Place,
+        purpose: Purpose,
+        over: impl Fn() + Send + 'static,
+    ) -> Result<Self, Failure> {
+        let (client, version) = dial::dial(config, place, over).await?;
+        let ends_idle = match version {
+            Some(version) if version >= dial::VERSION => true,
+            _ if config.lease_by_tcp => false,
+            _ => return Err(Failure::Refused(dial::too_old(version))),
+        };
+        client
+            .batch_execute(&dial::settings(purpose, ends_idle))
+            .await?;
+        let since = clock::now();
+        let hello = client.query_typed(sql::HELLO, &[]).await?;
+        let hello = hello
+            .first()
+            .ok_or_else(|| Failure::Refused(unexpected("what it is")))?;
+        let link = Self {
+            pid: get(hello, 0)?,
+            up: get(hello, 2)?,
+            locks: get(hello, 5)?,
+            client,
+            purpose,
+            since,
+            attempt: OnceCell::new(),
+            count: OnceCell::new(),
+            unlock: OnceCell::new(),
+            broken: OnceCell::new(),
+        };
+        if get(hello, 1)? {
+            return Err(Failure::Refused(Error::new(
+                ErrorKind::Unavailable,
+                "the server is a standby, and locks are the primary's",
+            )));
+        }
+        let idle: i64 = get(hello, 3)?;
+        let commit: &str = get(hello, 4)?;
+        let kept = !ends_idle || u128::try_from(idle) == Ok(purpose.idle().as_millis());
+        if !kept || !matches!(commit, "on" | "remote_apply") {
+            return Err(Failure::Refused(Error::new(
+                ErrorKind::Unsupported,
+                "the session doesn't keep its settings; is there a pooler before the server? Name the server itself",
+            )));
+        }
+        Ok(link)
+    }
+
+    /// Whether it is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Tries a lock and counts the grant.
+    pub(crate) async fn attempt(&self, ask: &Ask<'_>) -> Result<Tried, Failure> {
+        let text = sql::attempt(ask.key.space);
+        let statement = self.prepared(&self.attempt, &text).await?;
+        self.granted(statement, ask).await
+    }
+
+    /// Waits for a lock; what is asked later waits for that. It is sent when this is polled first, without a pause between.
+    pub(crate) async fn wait(&self, key: Key) -> Result<(), Failure> {
+        let wait = sql::wait(key);
+        let (unbound, waited) = tokio::join!(
+            biased;
+            self.client.batch_execute("SET statement_timeout = 0"),
+            self.client.batch_execute(&wait)
+        );
+        unbound?;
+        Ok(waited?)
+    }
+
+    /// Counts the grant of a lock that was waited for.
+    pub(crate) async fn count(&self, ask: &Ask<'_>) -> Result<Tried, Failure> {
+        let bound = format!(
+            "SET statement_timeout = {}",
+            self.purpose.statement().as_millis()
+        );
+        let counting = async {
+            let statement = self.prepared(&self.count, &sql::count()).await?;
+            self.granted(statement, ask).await
+        };
+        let (bound, counted) = tokio::join!(biased; self.client.batch_execute(&bound), counting);
+        bound?;
+        counted
+    }
+
+    async fn granted(&self, statement: &Statement, ask: &Ask<'_>) -> Result<Tried, Failure> {
+        let ttl = i64::try_from(ask.ttl.as_millis()).unwrap_or(i64::MAX);
+        let key = ask.key.text();
+        let params: [&(dyn ToSql + Sync); 6] =
+            [&ask.key.number, &ask.name, &key, &ttl, &ask.note, &self.up];
+        let row = self.client.query_one(statement, &params).await?;
+        Ok(match get(&row, 0)? {
+            Some(true) => {
+                let token: Option<i64> = get(&row, 1)?;
+                let token = token.and_then(|token| u64::try_from(token).ok());
+                Tried::Granted(token.ok_or_else(|| Failure::Refused(unexpected("the token")))?)
+            }
+            Some(false) => Tried::Busy,
+            None => {
+                let left: Option<i64> = get(&row, 2)?;
+                let left = left.and_then(|left| u64::try_from(left).ok()).unwrap_or(0);
+                Tried::HeldBack(Duration::from_millis(left.max(1)))
+            }
+        })
+    }
+
+    /// Gives a lock back; answers whether the session had it.
+    pub(crate) async fn unlock(&self, key: Key) -> Result<bool, Failure> {
+        let text = sql::unlock(key.space);
+        let statement = self.prepared(&self.unlock, &text).await?;
+        let row = self.client.query_one(statement, &[&key.number]).await?;
+        get(&row, 0)
+    }
+
+    /// Has the server hear of us; answers which process does.
+    pub(crate) async fn beat(&self) -> Result<i32, Failure> {
+        let rows = self
+            .client
+            .query_typed("SELECT pg_backend_pid()", &[])
+            .await?;
+        let row = rows.first();
+        get(
+            row.ok_or_else(|| Failure::Refused(unexpected("its process")))?,
+            0,
+        )
+    }
+
+    /// The keys and tokens of this session's holds that an operator took away.
+    pub(crate) async fn broken(&self) -> Result<Vec<(String, i64)>, Failure> {
+        let statement = self.prepared(&self.broken, sql::BROKEN).await?;
+        let rows = self.client.query(statement, &[]).await?;
+        rows.iter()
+            .map(|row| Ok((get(row, 0)?, get(row, 1)?)))
+            .collect()
+    }
+
+    /// Asks one thing.
+    pub(crate) async fn rows(
+        &self,
+        text: &str,
+        params: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, Failure> {
+        Ok(self.client.query_typed(text, params).await?)
+    }
+
+    /// Does several things.
+    pub(crate) async fn batch(&self, text: &str) -> Result<(), Failure> {
+        Ok(self.client.batch_execute(text).await?)
+    }
+
+    async fn prepared<'a>(
+        &self,
+        cell: &'a OnceCell<Statement>,
+        text: &str,
+    ) -> Result<&'a Statement, Failure> {
+        let preparing = || self.client.prepare(text);
+        Ok(cell.get_or_try_init(preparing).await?)
+    }
+}
+
+/// A column of an answer.
+pub(crate) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
+    row: &'a Row,
+    at: usize,
+) -> Result<T, Failure> {
+    row.try_get(at)
+        .map_err(|error| Failure::Refused(unexpected("a column").because(error)))
+}
+
+/// An answer within a time.
+pub(crate) async fn within<T>(
+    patience: Duration,
+    answer: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    clock::timeout(patience, answer)
+        .await
+        .unwrap_or_else(|| Err(unanswered()))
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("pid", &self.pid)
+            .field("purpose", &self.purpose)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_of_a_holding_session_keeps_it_from_being_idle_for_a_second_at_most() {
+        for (ttl, bound) in [(1, 250), (2, 500), (30, 1000), (3600, 1000)] {
+            let purpose = Purpose::Hold(Duration::from_secs(ttl));
+            assert_eq!(purpose.statement(), Duration::from_millis(bound));
+        }
+    }
+}

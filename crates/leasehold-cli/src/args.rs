@@ -1,5 +1,7 @@
 //! The command line.
 
+mod fence;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +10,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use leasehold::Token;
 
+pub(crate) use self::fence::{
+    Fence, FenceAdvance, FenceCheck, FenceSign, FenceWrite, Offered, Resource,
+};
 use crate::duration;
 
 const ROOT_HELP: &str = "\
@@ -15,7 +20,7 @@ Examples:
   leasehold run jobs/report -- pg_dump -Fc app
   leasehold status jobs/report
 
-Exit codes: the job's own; 64 usage; 69 store unavailable; 70 internal; 75 busy; 76 lost;
+Exit codes: the job's own; 64 usage; 69 store unavailable; 70 internal; 75 busy; 76 lost or stale;
 77 credentials refused; 78 configuration; 124 --max-hold reached; 126 and 127 job not executable,
 not found; 128+n ended by signal n. `status`: 0 held, 1 free. `doctor`: 1 something is bad.";
 
@@ -106,6 +111,9 @@ pub(crate) enum Command {
         after_help = "Exits 1 when something is bad: locks may be lost while they are held.\n\nExample:\n  leasehold doctor"
     )]
     Doctor,
+    /// Refuse the writes of older holders at a resource
+    #[command(subcommand, after_help = fence::HELP)]
+    Fence(Fence),
     /// Tend the nodes of a redlock:// store
     #[command(subcommand, after_help = "Example:\n  leasehold redlock rejoin")]
     Redlock(Redlock),

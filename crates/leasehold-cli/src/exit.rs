@@ -14,7 +14,7 @@ pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const INTERNAL: u8 = 70;
 /// Somebody else holds the lock.
 pub(crate) const BUSY: u8 = 75;
-/// The lock was held and is no longer, or is not the one that was meant.
+/// The lock was held and is no longer, or is not the one that was meant; or a newer holder has been at the resource.
 pub(crate) const LOST: u8 = 76;
 /// The store refuses the credentials.
 pub(crate) const REFUSED: u8 = 77;

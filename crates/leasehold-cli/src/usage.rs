@@ -8,7 +8,7 @@ use leasehold::{Name, StoreUrl};
 use leasehold_core::NOTE_BYTES_MAX;
 use leasehold_core::url::suggestion;
 
-use crate::args::{Claim, Cli, Command, IfBusy, Log, Run};
+use crate::args::{Claim, Cli, Command, Fence, IfBusy, Log, Run};
 use crate::exit::Failure;
 use crate::printer::Printer;
 use crate::show::clean;
@@ -78,6 +78,7 @@ pub(crate) fn check(cli: &Cli, line: &[OsString]) -> Result<(), Failure> {
         Command::Release(release) => release.hold.name.as_ref(),
         Command::Status(status) => Some(&status.name),
         Command::Break(broken) => Some(&broken.name),
+        Command::Fence(fence) => return check_fence(fence),
         Command::List(_)
         | Command::Doctor
         | Command::Redlock(_)
@@ -95,6 +96,31 @@ pub(crate) fn check(cli: &Cli, line: &[OsString]) -> Result<(), Failure> {
         Name::new(name)?;
     }
     Ok(())
+}
+
+fn check_fence(fence: &Fence) -> Result<(), Failure> {
+    let (resource, lock) = match fence {
+        Fence::Check(check) => (Some(&check.resource), check.offered.lock.as_ref()),
+        Fence::Write(write) => (None, write.offered.lock.as_ref()),
+        Fence::Show(show) => (Some(&show.resource), None),
+        Fence::Advance(advance) => (Some(&advance.resource), None),
+        Fence::Sign(sign) => (None, Some(&sign.name)),
+    };
+    for name in resource
+        .filter(|resource| !is_path(resource))
+        .into_iter()
+        .chain(lock)
+    {
+        Name::new(name)?;
+    }
+    Ok(())
+}
+
+/// Whether a resource is a file. No name begins like that.
+pub(crate) fn is_path(resource: &str) -> bool {
+    ["/", "./", "../"]
+        .iter()
+        .any(|beginning| resource.starts_with(beginning))
 }
 
 fn check_run(run: &Run, line: &[OsString]) -> Result<(), Failure> {

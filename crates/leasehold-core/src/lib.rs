@@ -13,6 +13,7 @@ mod address;
 pub mod backend;
 pub mod background;
 pub mod clock;
+pub mod disk;
 pub mod lease;
 pub mod url;
 

@@ -87,6 +87,34 @@ pub async fn rejoin(mut url: StoreUrl) -> Result<Vec<Finding>> {
     redlock::Redlock::rejoin(redlock::Config::of(url)?).await
 }
 
+/// A connection of the driver to the one server of a URL, for what isn't locking: the fence of a resource that is kept
+/// there.
+///
+/// # Errors
+/// As [`connect`]; `Unsupported` for a URL of several servers.
+///
+/// # Cancel safety
+/// Safe.
+pub async fn connection(mut url: StoreUrl) -> Result<redis::aio::MultiplexedConnection> {
+    // For names, and this has none.
+    url.take("prefix");
+    let client = match is_redlock(&url) {
+        true => None,
+        false => match config::Config::of(url)?.place {
+            config::Place::Server(client) => Some(client),
+            config::Place::Sentinel(_) | config::Place::Cluster(..) => None,
+        },
+    };
+    let client = client.ok_or_else(|| {
+        Error::new(
+            ErrorKind::Unsupported,
+            "it needs the URL of one server: redis://, rediss:// or redis+unix://",
+        )
+    })?;
+    let connecting = client.get_multiplexed_async_connection();
+    connecting.await.map_err(error::connecting)
+}
+
 fn is_redlock(url: &StoreUrl) -> bool {
     matches!(url.scheme(), "redlock" | "redlocks")
 }

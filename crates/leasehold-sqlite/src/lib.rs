@@ -30,6 +30,7 @@ mod table;
 mod watch;
 mod work;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use leasehold_core::Result;
@@ -53,4 +54,12 @@ pub async fn connect(url: StoreUrl) -> Result<Arc<dyn Backend>> {
         Ok(backend) => Ok(Arc::new(backend)),
         Err(error) => Err(error.during("connect").on(&store)),
     }
+}
+
+/// The file that a URL names, which need not be there.
+///
+/// # Errors
+/// `Invalid` when the URL or its path can't be right.
+pub fn file(url: &StoreUrl) -> Result<PathBuf> {
+    Ok(config::Settings::from_url(url)?.path)
 }

@@ -6,13 +6,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold_core::{ErrorKind, clock};
+use leasehold_core::{ErrorKind, clock, disk};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::{Access, AtFlags, Mode};
 
 use crate::error::Failure;
-use crate::host;
 use crate::liveness::Folder;
 
 /// Marks the file as leasehold's ("lshd").
@@ -41,7 +40,7 @@ pub(crate) struct Opened {
 pub(crate) fn open(path: &Path) -> Result<Opened, Failure> {
     let path = resolve(path)?;
     let parent = path.parent().unwrap_or(Path::new("/"));
-    host::check_file_system(parent)?;
+    disk::check_local(parent)?;
     share(&path);
     check_rights(&path, parent)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE

@@ -4,7 +4,12 @@ use super::{Finding, entries};
 use crate::tree::Tree;
 
 /// The crates beside the stores.
-const OTHERS: &[&str] = &["leasehold-core", "leasehold-cli", "leasehold-testkit"];
+const OTHERS: &[&str] = &[
+    "leasehold-core",
+    "leasehold-cli",
+    "leasehold-fence",
+    "leasehold-testkit",
+];
 
 /// What each store has. The README's tables are compared with the code by tests/readme.rs.
 const FILES: &[&str] = &[

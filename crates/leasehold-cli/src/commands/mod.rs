@@ -6,6 +6,7 @@ mod claiming;
 pub(crate) mod config;
 pub(crate) mod detached;
 pub(crate) mod doctor;
+pub(crate) mod fence;
 pub(crate) mod generated;
 pub(crate) mod list;
 pub(crate) mod redlock;

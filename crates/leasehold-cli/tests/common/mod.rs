@@ -15,7 +15,7 @@ use serde_json::Value;
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// Every subcommand.
-pub(crate) const COMMANDS: [&str; 13] = [
+pub(crate) const COMMANDS: [&str; 14] = [
     "run",
     "acquire",
     "extend",
@@ -24,6 +24,7 @@ pub(crate) const COMMANDS: [&str; 13] = [
     "list",
     "break",
     "doctor",
+    "fence",
     "redlock",
     "schema",
     "config",

@@ -1,0 +1,164 @@
+//! Where a resource's mark is kept, by the store's URL: the one place that knows which stores have a fence.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold::{Name, StoreUrl};
+use leasehold_core::disk::check_local;
+use leasehold_fence::file::FencedFile;
+use leasehold_fence::{Checked, Mark, Seen, redis, sqlite};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use crate::commands::Context;
+use crate::exit::Failure;
+use crate::usage::is_path;
+
+/// A resource, where its mark is kept.
+pub(super) struct Place {
+    kept: Kept,
+    /// The store's URL without secrets, or the file.
+    pub(super) shown: String,
+}
+
+/// The store, and the resource in it, prefix included.
+enum Kept {
+    File(FencedFile),
+    Sqlite(Connection, Name),
+    Redis(::redis::aio::MultiplexedConnection, Name),
+}
+
+impl Place {
+    /// The file of this path, or the resource of this name at the store that was chosen.
+    pub(super) async fn of(context: &Context, resource: &str) -> Result<Self, Failure> {
+        if is_path(resource) {
+            return Ok(Self {
+                kept: Kept::File(FencedFile::at(resource)?),
+                shown: resource.to_owned(),
+            });
+        }
+        let (url, shown) = context.chosen()?;
+        let kept = connect(context, url, resource).await;
+        Ok(Self {
+            kept: kept.map_err(|failure| failure.during("connect").on(&shown))?,
+            shown,
+        })
+    }
+
+    pub(super) async fn check(
+        &mut self,
+        context: &Context,
+        mark: Mark,
+    ) -> Result<Checked, Failure> {
+        let checked = match &mut self.kept {
+            Kept::File(file) => return Ok(file.check(mark)?),
+            Kept::Sqlite(database, name) => committed(database, |transaction| {
+                sqlite::check(transaction, name, mark)
+            }),
+            Kept::Redis(connection, name) => {
+                answered(context, redis::check(connection, name, mark)).await
+            }
+        };
+        checked.map_err(|failure| failure.on(&self.shown))
+    }
+
+    pub(super) async fn seen(&mut self, context: &Context) -> Result<Seen, Failure> {
+        let seen = match &mut self.kept {
+            Kept::File(file) => return Ok(file.seen()?),
+            Kept::Sqlite(database, name) => sqlite::seen(database, name).map_err(Failure::from),
+            Kept::Redis(connection, name) => answered(context, redis::seen(connection, name)).await,
+        };
+        seen.map_err(|failure| failure.on(&self.shown))
+    }
+
+    pub(super) async fn advance(&mut self, context: &Context, epoch: u32) -> Result<Seen, Failure> {
+        let seen = match &mut self.kept {
+            Kept::File(file) => return Ok(file.advance(epoch)?),
+            Kept::Sqlite(database, name) => committed(database, |transaction| {
+                sqlite::advance(transaction, name, epoch)
+            }),
+            Kept::Redis(connection, name) => {
+                answered(context, redis::advance(connection, name, epoch)).await
+            }
+        };
+        seen.map_err(|failure| failure.on(&self.shown))
+    }
+}
+
+async fn connect(context: &Context, url: StoreUrl, resource: &str) -> Result<Kept, Failure> {
+    let mut bare = url.clone();
+    let prefix = bare.take("prefix").unwrap_or_default();
+    let name = Name::new(&format!("{prefix}{resource}"))?;
+    match url.scheme() {
+        "sqlite" => Ok(Kept::Sqlite(open(context, url, &bare).await?, name)),
+        "redis" | "rediss" | "redis+unix" => {
+            let connecting = async || {
+                let connected = leasehold_redis::connection(bare.clone()).await;
+                connected.map_err(|error| Failure::connecting(&error))
+            };
+            Ok(Kept::Redis(context.first_answer(connecting).await?, name))
+        }
+        other => Err(Failure::config(format!(
+            "there is no fence at a store of {other}://; sqlite://, redis://, rediss:// and redis+unix:// have one, and \
+             files do: name with --store where the resource is, which need not be where its lock is"
+        ))),
+    }
+}
+
+/// Opens the file, which may be a program's own database. Where there is none it becomes a store of locks.
+async fn open(context: &Context, url: StoreUrl, bare: &StoreUrl) -> Result<Connection, Failure> {
+    let path: PathBuf =
+        leasehold_sqlite::file(bare).map_err(|error| Failure::connecting(&error))?;
+    if !path.exists() {
+        let made = leasehold::connect_to(url)
+            .await
+            .map_err(|error| Failure::connecting(&error))?;
+        made.close().await;
+    }
+    if let Some(folder) = path.parent() {
+        check_local(folder)?;
+    }
+    let opened = || -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let database = Connection::open_with_flags(&path, flags)?;
+        database.busy_timeout(patience(context))?;
+        // As FULL with a write-ahead log; without one, also the journal's removal waits for the disk.
+        database.execute_batch("PRAGMA synchronous = EXTRA")?;
+        Ok(database)
+    };
+    opened().map_err(|error| {
+        Failure::unavailable(format!("{} can't be opened: {error}", path.display()))
+    })
+}
+
+/// The time that a whole answer may take.
+fn patience(context: &Context) -> Duration {
+    context.settings.connect_timeout.value
+}
+
+fn committed<T>(
+    database: &mut Connection,
+    work: impl FnOnce(&Transaction<'_>) -> leasehold::Result<T>,
+) -> Result<T, Failure> {
+    let refused = |error: rusqlite::Error| {
+        Failure::unavailable(format!("the mark can't be written: {error}"))
+    };
+    let transaction = database
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(refused)?;
+    sqlite::prepare(&transaction)?;
+    let done = work(&transaction)?;
+    transaction.commit().map_err(refused)?;
+    Ok(done)
+}
+
+async fn answered<T>(
+    context: &Context,
+    question: impl Future<Output = leasehold::Result<T>>,
+) -> Result<T, Failure> {
+    let most = patience(context);
+    match tokio::time::timeout(most, question).await {
+        Ok(answer) => answer.map_err(Failure::from),
+        Err(_) => Err(context.no_answer(most)),
+    }
+}

@@ -1,0 +1,113 @@
+//! The statements for the caller's own transaction, for any language that can send SQL.
+//!
+//! One row for each resource keeps the mark. In the transaction that writes, *before anything is read that the write
+//! depends on*:
+//!
+//! 1. [`check`](Statements::check), with resource, epoch and token. It locks the row until the transaction ends, so no
+//!    two transactions of one resource overlap from here on.
+//! 2. One row affected: accepted; go on, and commit. None: stale; roll back, and don't write.
+//!
+//! The row lock is what makes this a fence. An older holder that was accepted has the row until it commits, and a newer
+//! one waits for that and reads what it wrote; a newer one that came first has raised the mark.
+
+use leasehold_core::{Error, ErrorKind, Result, Token};
+
+use crate::mark::{Mark, Seen};
+
+/// The table that keeps the marks, in every database.
+pub const TABLE: &str = "leasehold_fence";
+
+/// The statements for one kind of database, each with its parameters in the order they are named.
+///
+/// As integers the parameters and columns are what they are as a [`Mark`]; a token of 0 is none of this epoch yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Statements {
+    /// Makes the table where there is none. No parameters.
+    pub table: &'static str,
+    /// Accepts a mark and locks its row: resource, epoch, token. Affects one row if it is accepted and none if it is
+    /// stale.
+    pub check: &'static str,
+    /// What has been seen, as epoch and token; no row is nothing: resource.
+    pub seen: &'static str,
+    /// Begins an epoch, unless it has begun or is over: resource, epoch.
+    pub advance: &'static str,
+}
+
+/// The statements for SQLite 3.24 or newer.
+///
+/// A transaction that began with a read and writes then fails with `SQLITE_BUSY` when somebody else has written in
+/// between, and no waiting helps (`SQLITE_BUSY_SNAPSHOT`). With the check as its first statement it can't; nor with
+/// `BEGIN IMMEDIATE`. Rows are as durable as the database is: `PRAGMA synchronous` must be `FULL` or `EXTRA`.
+pub const SQLITE: Statements = Statements {
+    table: "CREATE TABLE IF NOT EXISTS leasehold_fence (
+    resource TEXT NOT NULL PRIMARY KEY,
+    epoch INTEGER NOT NULL CHECK (typeof(epoch) = 'integer' AND epoch BETWEEN 0 AND 4294967295),
+    token INTEGER NOT NULL CHECK (typeof(token) = 'integer' AND token >= 0)
+)",
+    check: "INSERT INTO leasehold_fence (resource, epoch, token) VALUES (?, ?, ?)
+ON CONFLICT (resource) DO UPDATE SET epoch = excluded.epoch, token = excluded.token
+WHERE (leasehold_fence.epoch, leasehold_fence.token) <= (excluded.epoch, excluded.token)",
+    seen: "SELECT epoch, token FROM leasehold_fence WHERE resource = ?",
+    advance: "INSERT INTO leasehold_fence (resource, epoch, token) VALUES (?, ?, 0)
+ON CONFLICT (resource) DO UPDATE SET epoch = excluded.epoch, token = 0
+WHERE leasehold_fence.epoch < excluded.epoch",
+};
+
+/// A mark as the statements' parameters.
+///
+/// # Errors
+/// `Unsupported` for a token above 9223372036854775807, where SQL's integers end. No store of leasehold gives one.
+pub fn parameters(mark: Mark) -> Result<(i64, i64)> {
+    let token = mark.token();
+    let number = i64::try_from(token.get()).map_err(|_| {
+        Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "the token {token} is above {}, where SQL's integers end",
+                i64::MAX
+            ),
+        )
+    })?;
+    Ok((i64::from(mark.epoch()), number))
+}
+
+/// What the columns say.
+///
+/// # Errors
+/// `Invalid` for numbers that no mark has: somebody else has written to the table.
+pub fn seen(epoch: i64, token: i64) -> Result<Seen> {
+    let read = |epoch, token| Some((u32::try_from(epoch).ok()?, u64::try_from(token).ok()?));
+    let (known, number) = read(epoch, token).ok_or_else(|| {
+        let what =
+            format!("the table {TABLE} has epoch {epoch} and token {token}, which is no mark");
+        Error::new(ErrorKind::Invalid, what)
+    })?;
+    Ok(Seen::new(known, Token::new(number)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_sql_cannot_hold_is_refused_and_never_wrapped() {
+        let mark = |text: &str| text.parse::<Mark>().unwrap();
+        let most = parameters(mark("4294967295.9223372036854775807")).unwrap();
+        assert_eq!(most, (4_294_967_295, i64::MAX));
+        for text in ["9223372036854775808", "18446744073709551615"] {
+            let error = parameters(mark(text)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn columns_that_are_no_mark_are_an_error() {
+        assert_eq!(seen(0, 0).unwrap(), Seen::default());
+        assert_eq!(seen(3, 0).unwrap(), Seen::new(3, None));
+        assert_eq!(seen(3, 41).unwrap(), Seen::new(3, Token::new(41)));
+        for (epoch, token) in [(-1, 1), (4_294_967_296, 1), (0, -1)] {
+            assert_eq!(seen(epoch, token).unwrap_err().kind(), ErrorKind::Invalid);
+        }
+    }
+}

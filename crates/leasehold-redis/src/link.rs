@@ -30,7 +30,8 @@ impl Server {
     /// Whether a connection that was made in this era goes to the wrong server.
     fn is_replaced(&self, era: u64) -> bool {
         match self {
-            Self::At(_) | Self::Node(_) => false,
+            Self::At(_) => false,
+            Self::Node(seat) => seat.is_replaced(era),
             Self::Master(sentinels) => era != sentinels.era(),
         }
     }

@@ -209,6 +209,29 @@ async fn holds_outlive_the_restart_of_all_nodes_that_keep_what_they_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn waiter_is_served_by_nodes_that_came_back_one_after_the_other() {
+    let mut nodes = durable(5);
+    let client = connect(&nodes.url()).await;
+    nodes.node(4).kill().unwrap();
+    let guard = take(&client, "a", LONG).await;
+    let other = connect(&nodes.url()).await;
+    let waiter = tokio::spawn(async move { lock(&other, "a", LONG).acquire().await });
+    queued(&client, "a", 1).await;
+    for at in 0..3 {
+        nodes.node(at).kill().unwrap();
+        // Long enough for the waiter's client to see that it is gone.
+        tokio::time::sleep(ms(1500)).await;
+        nodes.node(at).start_again().unwrap();
+        counting(&client, 4).await;
+    }
+    guard.release().await.unwrap();
+    let begun = clock::now();
+    let granted = tokio::time::timeout(ms(15_000), waiter).await.unwrap();
+    granted.unwrap().unwrap().release().await.unwrap();
+    assert!(since(begun) < ms(8000), "after {:?}", since(begun));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn node_that_forgot_has_no_vote_until_the_longest_ttl_is_over() {
     let mut nodes = RedisNodes::start(RedisEdition::Redis7, 3).unwrap();
     let client = connect(&nodes.url()).await;

@@ -106,8 +106,8 @@ pub(super) async fn take(members: &Members, judge: Judge) -> Census {
                 };
             }
         };
-        let done = !judgement.standings.contains(&Standing::Entering);
-        if done || round == ROUNDS_MAX {
+        let recorded = judgement.recorded();
+        if recorded.is_empty() || round == ROUNDS_MAX {
             return Census {
                 accounts,
                 standings: judgement.standings,
@@ -115,7 +115,6 @@ pub(super) async fn take(members: &Members, judge: Judge) -> Census {
                 refusal: None,
             };
         }
-        let recorded = judgement.recorded();
         let entered = recorded.iter().filter_map(|node| {
             let at = usize::from(node);
             let report = reports.get(at)?.as_ref()?;

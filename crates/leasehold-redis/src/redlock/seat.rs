@@ -132,6 +132,12 @@ impl Seat {
         self.runs().counts.is_some()
     }
 
+    /// Whether another run counts than the one that a connection of this era goes to. What is never sent over it would
+    /// never find it broken.
+    pub(crate) fn is_replaced(&self, era: u64) -> bool {
+        self.runs().counts.is_some_and(|counts| counts != era)
+    }
+
     /// Whether a connection of this era goes to the run that counts.
     ///
     /// # Errors

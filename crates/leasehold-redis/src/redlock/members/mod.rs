@@ -78,6 +78,8 @@ pub(crate) enum Standing {
 pub(crate) struct Judgement {
     pub(crate) standings: Vec<Standing>,
     pub(crate) entry: Entry,
+    /// Nodes that count, and were away when another was entered.
+    behind: Nodes,
 }
 
 /// What is to be merged into the records of [`Judgement::recorded`] for nodes to be entered, unless a record's version
@@ -277,7 +279,16 @@ impl Assembly<'_> {
             }
             standings[usize::from(node)] = standing;
         }
-        Judgement { standings, entry }
+        let behind = self.which(|node, report| {
+            let lacks = |record: &Record| !entry.runs.iter().all(|run| record.has(run));
+            standings[usize::from(node)] == Standing::Sound
+                && report.record.as_ref().is_some_and(lacks)
+        });
+        Judgement {
+            standings,
+            entry,
+            behind,
+        }
     }
 
     fn standing(&self, node: Node, report: &Report, sound: Nodes, longest: Duration) -> Standing {
@@ -311,6 +322,7 @@ impl Assembly<'_> {
         Judgement {
             standings: vec![Standing::Entering; self.names.len()],
             entry: self.merged(self.answered()),
+            behind: Nodes::NONE,
         }
     }
 
@@ -326,7 +338,11 @@ impl Assembly<'_> {
                 Standing::Entering
             };
         }
-        Judgement { standings, entry }
+        Judgement {
+            standings,
+            entry,
+            behind: Nodes::NONE,
+        }
     }
 
     /// The records of these nodes in one, no run counting yet.
@@ -341,6 +357,13 @@ impl Assembly<'_> {
             entry.earlier.insert(name.clone(), run.to_owned());
         }
         entry
+    }
+}
+
+impl Record {
+    /// Whether it knows this node by this run.
+    fn has(&self, (name, run): (&String, &String)) -> bool {
+        self.runs.get(name) == Some(run)
     }
 }
 
@@ -372,8 +395,13 @@ impl Report {
 }
 
 impl Judgement {
-    /// Whose records the entry is to be merged into. A node that lost its memory is given none before its time is over.
+    /// Whose records the entry is to be merged into; once nobody is to be entered, those that have missed something: what
+    /// is in a bare majority's records is known to nobody when two of those are away. A node that lost its memory is given
+    /// none before its time is over.
     pub(crate) fn recorded(&self) -> Nodes {
+        if !self.standings.contains(&Standing::Entering) {
+            return self.behind;
+        }
         let nodes = (0..).zip(&self.standings);
         let recorded = nodes.filter(|(_, standing)| match standing {
             Standing::Sound | Standing::Entering => true,

@@ -247,6 +247,28 @@ fn that_a_node_once_counted_outlives_the_recovery_of_all_who_saw_it() {
 }
 
 #[test]
+fn who_was_away_when_another_was_entered_learns_of_it_and_any_majority_knows_all() {
+    let mut set = Set::in_use();
+    let away = set.reports[2].take();
+    set.restart(1, Duration::from_secs(1000), false);
+    for _ in 0..2 {
+        let judgement = set.judge().unwrap();
+        set.enter(&judgement, judgement.recorded().iter().map(usize::from));
+    }
+    assert!(set.judge().unwrap().recorded().is_empty());
+    set.reports[2] = away;
+    let judgement = set.judge().unwrap();
+    assert_eq!(judgement.standings, [Standing::Sound; 5]);
+    assert_eq!(judgement.recorded(), [2].into_iter().collect());
+    set.enter(&judgement, [2]);
+    assert!(set.judge().unwrap().recorded().is_empty());
+    // Two of those that were there go.
+    set.reports[3] = None;
+    set.reports[4] = None;
+    assert_eq!(set.standings()[..3], [Standing::Sound; 3]);
+}
+
+#[test]
 fn a_record_that_was_deleted_while_the_server_ran_counts_for_nothing() {
     let mut set = Set::in_use();
     set.node(1).record = None;

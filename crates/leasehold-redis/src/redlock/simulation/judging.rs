@@ -203,8 +203,8 @@ impl World<'_> {
 
     fn act_on(&mut self, host: usize, judgement: &members::Judgement, reports: &[Option<Report>]) {
         let standings = &judgement.standings;
-        if standings.contains(&Standing::Entering) {
-            let recorded = judgement.recorded();
+        let recorded = judgement.recorded();
+        if !recorded.is_empty() {
             let asks = recorded.iter().filter_map(|node| {
                 let report = reports.get(usize::from(node))?.as_ref()?;
                 let record = report.record.as_ref();

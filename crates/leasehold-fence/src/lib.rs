@@ -25,7 +25,7 @@
 //! # }
 //! ```
 //!
-//! - [`file`]: a file, replaced whole.
+//! - [`file`](mod@file): a file, replaced whole.
 //! - [`sql`]: the statements for the caller's own transaction, in any language.
 //! - `postgres`, `sqlite`, `redis`: the same for the drivers of these names; each is a feature.
 //! - [`Pass`], [`Key`]: a token on its way from the holder to the resource.

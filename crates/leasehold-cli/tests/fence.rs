@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use common::{Done, Host};
-use leasehold_testkit::servers::{Redis, RedisEdition};
+use leasehold_testkit::servers::{Postgres, Redis, RedisEdition};
 use rusqlite::Connection;
 use serde_json::json;
 
@@ -101,6 +101,12 @@ fn an_sqlite_store_accepts_the_newest_token_and_refuses_older_ones() {
     // What keeps the locks goes on keeping them.
     host.run(&["run", "stock", "--", "true"]).is(0);
     host.run(&["fence", "check", "stock", "2.4"]).is(76);
+}
+
+#[test]
+fn postgres_accepts_the_newest_token_and_refuses_older_ones() {
+    let postgres = Postgres::start().unwrap();
+    fences(&Host::on(postgres.url()));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use common::{Host, done, eventually};
 use leasehold_fence::sql::SQLITE;
+use leasehold_testkit::servers::ZooKeeper;
 use rusqlite::Connection;
 
 fn example(name: &str) -> PathBuf {
@@ -103,7 +104,17 @@ fn a_shell_script_that_was_overtaken_changes_nothing() {
 #[test]
 fn a_java_program_that_was_overtaken_changes_nothing() {
     let source = example("Stock.java");
-    file_example(&host(), "java", &[source.to_str().unwrap()]);
+    let host = host();
+    // Whichever Java the tests have, as one word.
+    let java = ZooKeeper::java().unwrap();
+    let words = std::iter::once(java.get_program()).chain(java.get_args());
+    let words: Vec<String> = words
+        .map(|word| format!("'{}'", word.to_str().unwrap()))
+        .collect();
+    let script = format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "));
+    let program = host.file("bin/java", &script);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    file_example(&host, "java", &[source.to_str().unwrap()]);
 }
 
 #[test]

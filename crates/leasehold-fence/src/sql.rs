@@ -53,6 +53,26 @@ ON CONFLICT (resource) DO UPDATE SET epoch = excluded.epoch, token = 0
 WHERE leasehold_fence.epoch < excluded.epoch",
 };
 
+/// The statements for PostgreSQL.
+///
+/// At READ COMMITTED a check that waited goes on, and later statements see what was waited for. Above it fails with a
+/// serialization failure whenever it waited, and the transaction has to be tried again. `synchronous_commit` must not be
+/// `off`.
+pub const POSTGRES: Statements = Statements {
+    table: "CREATE TABLE IF NOT EXISTS leasehold_fence (
+    resource text COLLATE \"C\" PRIMARY KEY,
+    epoch bigint NOT NULL CHECK (epoch BETWEEN 0 AND 4294967295),
+    token bigint NOT NULL CHECK (token >= 0)
+)",
+    check: "INSERT INTO leasehold_fence (resource, epoch, token) VALUES ($1, $2, $3)
+ON CONFLICT (resource) DO UPDATE SET epoch = excluded.epoch, token = excluded.token
+WHERE (leasehold_fence.epoch, leasehold_fence.token) <= (excluded.epoch, excluded.token)",
+    seen: "SELECT epoch, token FROM leasehold_fence WHERE resource = $1",
+    advance: "INSERT INTO leasehold_fence (resource, epoch, token) VALUES ($1, $2, 0)
+ON CONFLICT (resource) DO UPDATE SET epoch = excluded.epoch, token = 0
+WHERE leasehold_fence.epoch < excluded.epoch",
+};
+
 /// A mark as the statements' parameters.
 ///
 /// # Errors

@@ -5,6 +5,7 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold_core::{ErrorKind, Token};
 use leasehold_fence::file::FencedFile;
@@ -250,6 +251,35 @@ fn what_a_killed_writer_left_behind_is_in_nobodys_way() {
     );
     assert_eq!(folder.names(), ["stock", "stock.fence"]);
     assert_eq!(fs::read(file.path()).unwrap(), b"seven");
+}
+
+#[test]
+fn the_mark_never_goes_back_among_many_that_raise_it() {
+    // In memory, so that most of the time goes into what is between opening, locking and renaming.
+    let folder = tempfile::tempdir_in("/dev/shm").map_or_else(|_| Folder::new(), Folder);
+    let file = folder.fenced("stock");
+    let tokens = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let raisers = [(); 8].map(|()| {
+            scope.spawn(|| {
+                for _ in 0..1000 {
+                    let token = tokens.fetch_add(1, Ordering::Relaxed) + 1;
+                    let mine = Mark::from(Token::new(token).unwrap());
+                    let Checked::Stale(stale) = file.check(mine).unwrap() else {
+                        continue;
+                    };
+                    assert!(stale.seen > mine.into());
+                }
+            })
+        });
+        let mut last = Seen::default();
+        while raisers.iter().any(|raiser| !raiser.is_finished()) {
+            let now = file.seen().unwrap();
+            assert!(now >= last, "{now} has replaced {last}");
+            last = now;
+        }
+    });
+    assert_eq!(file.seen().unwrap(), mark("8000").into());
 }
 
 #[test]

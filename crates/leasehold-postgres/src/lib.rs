@@ -53,3 +53,17 @@ pub async fn connect(url: StoreUrl) -> Result<Arc<dyn Backend>> {
     let config = config::Config::of(url, |name| std::env::var_os(name))?;
     Ok(Arc::new(backend::Postgres::connect(config).await?))
 }
+
+/// A connection of the driver to the database behind a URL, for what isn't locking: the fence of a resource that is kept
+/// there. No statement on it takes longer than three seconds.
+///
+/// # Errors
+/// As [`connect`].
+///
+/// # Cancel safety
+/// Safe.
+pub async fn connection(url: StoreUrl) -> Result<tokio_postgres::Client> {
+    let config = config::Config::of(url, |name| std::env::var_os(name))?;
+    let link = link::Link::open(&config, link::Purpose::Look, || {}).await?;
+    Ok(link.into_client())
+}

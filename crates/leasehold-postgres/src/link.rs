@@ -122,6 +122,11 @@ impl Link {
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::Bug, "no server was named")))
     }
 
+    /// The driver's side of it; the session ends with it.
+    pub(crate) fn into_client(self) -> Client {
+        self.client
+    }
+
     async fn connect(
         config: &Config,
         place: &Place,

@@ -55,7 +55,8 @@ pub(super) fn existing(path: &Path) -> Result<Option<Metadata>> {
 /// Puts the contents in the place of the file, by way of one beside it.
 pub(super) fn replace(path: &Path, beside: &Path, contents: &[u8]) -> Result<()> {
     let replaced = existing(path)?;
-    let file = create(beside, 0o666)?;
+    // Closed until it has the mode of the file that it replaces: who opens it before could read what comes.
+    let file = create(beside, if replaced.is_some() { 0o600 } else { 0o666 })?;
     let written = || -> Result<()> {
         if let Some(replaced) = &replaced {
             keep_attributes(&file, path, replaced)?;

@@ -7,6 +7,7 @@
 mod holding;
 mod places;
 
+use std::any::Any;
 use std::io::{BufRead as _, Write as _, stdin, stdout};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use leasehold_core::{Token, clock};
 use leasehold_fence::{Checked, Mark, Seen};
-use leasehold_testkit::servers::{Redis, RedisEdition};
+use leasehold_testkit::servers::{Postgres, Redis, RedisEdition};
 use libtest_mimic::{Arguments, Trial};
 use rustix::process::Signal;
 
@@ -80,19 +81,26 @@ struct Site {
     place: String,
     locks: String,
     _folder: tempfile::TempDir,
-    _server: Option<Redis>,
+    _server: Box<dyn Any>,
 }
 
 impl Site {
-    const KINDS: [&str; 3] = ["file", "sqlite", "redis"];
+    const KINDS: [&str; 4] = ["file", "sqlite", "postgres", "redis"];
 
     fn new(kind: &str) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = folder.path().display();
-        let server = (kind == "redis").then(|| Redis::start(RedisEdition::Redis7).unwrap());
-        let place = server
-            .as_ref()
-            .map_or_else(|| format!("{path}/stock"), |server| server.url());
+        let (place, server): (String, Box<dyn Any>) = match kind {
+            "postgres" => {
+                let server = Postgres::start().unwrap();
+                (server.url(), Box::new(server))
+            }
+            "redis" => {
+                let server = Redis::start(RedisEdition::Redis7).unwrap();
+                (server.url(), Box::new(server))
+            }
+            _ => (format!("{path}/stock"), Box::new(())),
+        };
         Self {
             place: format!("{kind}:{place}"),
             locks: format!("sqlite://{path}/locks.db"),
@@ -250,10 +258,11 @@ fn all_at_once(site: &Site) {
     const WRITES: u64 = 40;
     let tokens = AtomicU64::new(0);
     let done = Arc::new(AtomicBool::new(false));
-    open(&site.place);
+    let place = site.place.as_str();
+    open(place);
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
-            let mut place = open(&site.place);
+            let mut place = open(place);
             let mut last = 0;
             while !done.load(Ordering::Relaxed) {
                 let now = place.read();
@@ -263,7 +272,7 @@ fn all_at_once(site: &Site) {
         });
         let writers = [(); 4].map(|()| {
             scope.spawn(|| {
-                let mut place = open(&site.place);
+                let mut place = open(place);
                 for _ in 0..WRITES {
                     let token = tokens.fetch_add(1, Ordering::Relaxed) + 1;
                     match place.write(mark(token), token) {
@@ -280,7 +289,7 @@ fn all_at_once(site: &Site) {
             ended.unwrap();
         }
     });
-    let mut place = open(&site.place);
+    let mut place = open(place);
     assert_eq!(place.read(), 4 * WRITES);
     assert_eq!(place.seen(), mark(4 * WRITES).into());
 }

@@ -17,11 +17,12 @@ pub(crate) trait Place {
     fn seen(&mut self) -> Seen;
 }
 
-/// Opens `file:PATH`, `sqlite:PATH` or `redis:URL`.
+/// Opens `file:PATH`, `sqlite:PATH`, `postgres:URL` or `redis:URL`.
 pub(crate) fn open(place: &str) -> Box<dyn Place> {
     match place.split_once(':').unwrap() {
         ("file", path) => Box::new(File(FencedFile::at(path).unwrap())),
         ("sqlite", path) => Box::new(Sqlite::open(path)),
+        ("postgres", url) => Box::new(postgres::Postgres::open(url)),
         ("redis", url) => Box::new(redis::Redis::open(url)),
         other => panic!("no place {other:?}"),
     }
@@ -189,6 +190,95 @@ mod redis {
         fn seen(&mut self) -> Seen {
             self.runtime
                 .block_on(redis::seen(&mut self.connection, &stock()))
+                .unwrap()
+        }
+    }
+}
+
+mod postgres {
+    use leasehold_fence::postgres;
+    use leasehold_fence::{Checked, Mark, Seen};
+    use tokio::runtime::Runtime;
+    use tokio_postgres::{Client, NoTls};
+
+    use super::{Place, integer, stock};
+
+    pub(super) struct Postgres {
+        runtime: Runtime,
+        client: Client,
+    }
+
+    const TABLES: &str = "CREATE TABLE IF NOT EXISTS stock (item text PRIMARY KEY, count bigint); \
+        INSERT INTO stock VALUES ('tea', 0) ON CONFLICT DO NOTHING";
+    const UPDATE: &str = "UPDATE stock SET count = $1 WHERE item = 'tea'";
+
+    impl Postgres {
+        pub(super) fn open(url: &str) -> Self {
+            // A thread of its own for the connection, which works while nobody blocks on the runtime.
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap();
+            let client = runtime.block_on(async {
+                let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+                tokio::spawn(connection);
+                // Made by several at once, it fails for all but one.
+                while client.batch_execute(TABLES).await.is_err() {}
+                postgres::prepare(&client).await.unwrap();
+                client
+            });
+            Self { runtime, client }
+        }
+    }
+
+    impl Place for Postgres {
+        fn read(&mut self) -> u64 {
+            let count = "SELECT count FROM stock WHERE item = 'tea'";
+            let row = self
+                .runtime
+                .block_on(self.client.query_one(count, &[]))
+                .unwrap();
+            u64::try_from(row.get::<_, i64>(0)).unwrap()
+        }
+
+        fn write_unfenced(&mut self, number: u64) {
+            let number = integer(number);
+            assert_eq!(
+                self.runtime
+                    .block_on(self.client.execute(UPDATE, &[&number]))
+                    .unwrap(),
+                1
+            );
+        }
+
+        fn check(&mut self, mark: Mark) -> Checked {
+            self.runtime.block_on(async {
+                let transaction = self.client.transaction().await.unwrap();
+                let checked = postgres::check(&transaction, &stock(), mark).await.unwrap();
+                transaction.commit().await.unwrap();
+                checked
+            })
+        }
+
+        fn write(&mut self, mark: Mark, number: u64) -> Checked {
+            self.runtime.block_on(async {
+                let transaction = self.client.transaction().await.unwrap();
+                let checked = postgres::check(&transaction, &stock(), mark).await.unwrap();
+                if checked == Checked::Accepted {
+                    let number = integer(number);
+                    assert_eq!(transaction.execute(UPDATE, &[&number]).await.unwrap(), 1);
+                    transaction.commit().await.unwrap();
+                } else {
+                    transaction.rollback().await.unwrap();
+                }
+                checked
+            })
+        }
+
+        fn seen(&mut self) -> Seen {
+            self.runtime
+                .block_on(postgres::seen(&self.client, &stock()))
                 .unwrap()
         }
     }

@@ -4,10 +4,10 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::{Name, StoreUrl};
+use leasehold::{Error, ErrorKind, Name, StoreUrl};
 use leasehold_core::disk::check_local;
 use leasehold_fence::file::FencedFile;
-use leasehold_fence::{Checked, Mark, Seen, redis, sqlite};
+use leasehold_fence::{Checked, Mark, Seen, postgres, redis, sqlite};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use crate::commands::Context;
@@ -24,6 +24,7 @@ pub(super) struct Place {
 /// The store, and the resource in it, prefix included.
 enum Kept {
     File(FencedFile),
+    Postgres(tokio_postgres::Client, Name),
     Sqlite(Connection, Name),
     Redis(::redis::aio::MultiplexedConnection, Name),
 }
@@ -52,6 +53,15 @@ impl Place {
     ) -> Result<Checked, Failure> {
         let checked = match &mut self.kept {
             Kept::File(file) => return Ok(file.check(mark)?),
+            Kept::Postgres(client, name) => {
+                answered(context, async {
+                    let transaction = begin(client).await?;
+                    let checked = postgres::check(&transaction, name, mark).await?;
+                    transaction.commit().await.map_err(unwritten)?;
+                    Ok(checked)
+                })
+                .await
+            }
             Kept::Sqlite(database, name) => committed(database, |transaction| {
                 sqlite::check(transaction, name, mark)
             }),
@@ -65,6 +75,7 @@ impl Place {
     pub(super) async fn seen(&mut self, context: &Context) -> Result<Seen, Failure> {
         let seen = match &mut self.kept {
             Kept::File(file) => return Ok(file.seen()?),
+            Kept::Postgres(client, name) => answered(context, postgres::seen(client, name)).await,
             Kept::Sqlite(database, name) => sqlite::seen(database, name).map_err(Failure::from),
             Kept::Redis(connection, name) => answered(context, redis::seen(connection, name)).await,
         };
@@ -74,6 +85,15 @@ impl Place {
     pub(super) async fn advance(&mut self, context: &Context, epoch: u32) -> Result<Seen, Failure> {
         let seen = match &mut self.kept {
             Kept::File(file) => return Ok(file.advance(epoch)?),
+            Kept::Postgres(client, name) => {
+                answered(context, async {
+                    let transaction = begin(client).await?;
+                    let seen = postgres::advance(&transaction, name, epoch).await?;
+                    transaction.commit().await.map_err(unwritten)?;
+                    Ok(seen)
+                })
+                .await
+            }
             Kept::Sqlite(database, name) => committed(database, |transaction| {
                 sqlite::advance(transaction, name, epoch)
             }),
@@ -91,6 +111,16 @@ async fn connect(context: &Context, url: StoreUrl, resource: &str) -> Result<Kep
     let name = Name::new(&format!("{prefix}{resource}"))?;
     match url.scheme() {
         "sqlite" => Ok(Kept::Sqlite(open(context, url, &bare).await?, name)),
+        "postgres" | "postgresql" => {
+            let connecting = async || {
+                let connected = leasehold_postgres::connection(bare.clone()).await;
+                connected.map_err(|error| Failure::connecting(&error))
+            };
+            Ok(Kept::Postgres(
+                context.first_answer(connecting).await?,
+                name,
+            ))
+        }
         "redis" | "rediss" | "redis+unix" => {
             let connecting = async || {
                 let connected = leasehold_redis::connection(bare.clone()).await;
@@ -99,8 +129,8 @@ async fn connect(context: &Context, url: StoreUrl, resource: &str) -> Result<Kep
             Ok(Kept::Redis(context.first_answer(connecting).await?, name))
         }
         other => Err(Failure::config(format!(
-            "there is no fence at a store of {other}://; sqlite://, redis://, rediss:// and redis+unix:// have one, and \
-             files do: name with --store where the resource is, which need not be where its lock is"
+            "there is no fence at a store of {other}://; sqlite://, postgres://, redis://, rediss:// and redis+unix:// \
+             have one, and files do: name with --store where the resource is, which need not be where its lock is"
         ))),
     }
 }
@@ -150,6 +180,17 @@ fn committed<T>(
     let done = work(&transaction)?;
     transaction.commit().map_err(refused)?;
     Ok(done)
+}
+
+async fn begin(
+    client: &mut tokio_postgres::Client,
+) -> leasehold::Result<tokio_postgres::Transaction<'_>> {
+    postgres::prepare(client).await?;
+    client.transaction().await.map_err(unwritten)
+}
+
+fn unwritten(error: tokio_postgres::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, "the mark can't be written").because(error)
 }
 
 async fn answered<T>(

@@ -1,0 +1,196 @@
+//! A fence in a PostgreSQL database, for `tokio-postgres`.
+//!
+//! ```no_run
+//! use leasehold_core::Name;
+//! use leasehold_fence::{Checked, Mark, postgres};
+//! # async fn example(mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! postgres::prepare(&client).await?;
+//!
+//! let (resource, mark): (Name, Mark) = ("stock".parse()?, "41".parse()?);
+//! let transaction = client.transaction().await?;
+//! match postgres::check(&transaction, &resource, mark).await? {
+//!     Checked::Accepted => {
+//!         transaction.execute("UPDATE stock SET count = count - 1", &[]).await?;
+//!         transaction.commit().await?;
+//!     }
+//!     // Dropping the transaction rolls it back.
+//!     Checked::Stale(stale) => return Err(stale.into()),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+use std::sync::LazyLock;
+
+use leasehold_core::{Error, ErrorKind, Name, Result};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row, Transaction};
+
+use crate::mark::{Checked, Mark, Seen};
+use crate::sql::{self, POSTGRES};
+
+/// Has a transaction that changes a mark wait for the disk, whatever the session is set to.
+const DURABLE: &str = "RETURNING set_config('synchronous_commit', \
+    CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)";
+
+/// Answers a row where the table is there.
+const THERE: &str = "SELECT 1 WHERE to_regclass('leasehold_fence') IS NOT NULL";
+
+static CHECK: LazyLock<String> = LazyLock::new(|| format!("{}\n{DURABLE}", POSTGRES.check));
+static ADVANCE: LazyLock<String> = LazyLock::new(|| format!("{}\n{DURABLE}", POSTGRES.advance));
+
+/// Makes the table for the marks, unless it is there: then the role needs no right to make one.
+///
+/// # Errors
+/// As [`check`].
+///
+/// # Cancel safety
+/// Dropped, it may have taken effect.
+pub async fn prepare(client: &impl GenericClient) -> Result<()> {
+    let prepare = async || {
+        let there = client.query_typed(THERE, &[]).await?;
+        if !there.is_empty() {
+            return Ok(());
+        }
+        client.batch_execute(POSTGRES.table).await
+    };
+    match prepare().await {
+        // Somebody else made it in the same moment, which "if not exists" doesn't see.
+        Err(error)
+            if [&SqlState::UNIQUE_VIOLATION, &SqlState::DUPLICATE_TABLE]
+                .iter()
+                .any(|raced| error.code() == Some(raced)) =>
+        {
+            Ok(())
+        }
+        made => made.map_err(|error| fault(error).during("prepare")),
+    }
+}
+
+/// Accepts the mark for this transaction, or says that it is stale: roll back then. Call it before anything is read
+/// that the transaction's writes depend on; from here to the commit no other fenced transaction comes in between. One
+/// round trip. The commit waits for the disk, also where `synchronous_commit` is off.
+///
+/// # Errors
+/// `Unavailable` when the server can't answer, and above READ COMMITTED when it waited for another fenced transaction:
+/// try the whole transaction again; `Unsupported` for a token above SQL's integers; `Unauthorized` when the role lacks a
+/// right; `Invalid` without the table.
+///
+/// # Cancel safety
+/// Dropped, the transaction can only be rolled back.
+pub async fn check(transaction: &Transaction<'_>, resource: &Name, mark: Mark) -> Result<Checked> {
+    let check = async || -> Result<Checked> {
+        let (epoch, token) = sql::parameters(mark)?;
+        let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
+            (&resource.as_str(), Type::TEXT),
+            (&epoch, Type::INT8),
+            (&token, Type::INT8),
+        ];
+        let accepted = transaction
+            .query_typed(&CHECK, &parameters)
+            .await
+            .map_err(fault)?;
+        if accepted.len() == 1 {
+            return Ok(Checked::Accepted);
+        }
+        Ok(read(transaction, resource).await?.check(mark))
+    };
+    check()
+        .await
+        .map_err(|error| error.during("check").named(resource.as_str()))
+}
+
+/// The highest mark that the resource has seen; nothing where there is no table yet.
+///
+/// # Errors
+/// As [`check`].
+///
+/// # Cancel safety
+/// Safe.
+pub async fn seen(client: &impl GenericClient, resource: &Name) -> Result<Seen> {
+    let seen = match rows(client, resource).await {
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(Seen::default()),
+        Err(error) => Err(fault(error)),
+        Ok(rows) => of(&rows),
+    };
+    seen.map_err(|error| error.during("show").named(resource.as_str()))
+}
+
+/// Begins an epoch: every write of an older one is stale once the transaction is committed. Answers what has been seen
+/// afterwards, which is of a higher epoch where that has begun already; nothing is changed then, and nothing when it is
+/// this one.
+///
+/// # Errors
+/// As [`check`].
+///
+/// # Cancel safety
+/// Dropped, the transaction can only be rolled back.
+pub async fn advance(transaction: &Transaction<'_>, resource: &Name, epoch: u32) -> Result<Seen> {
+    let advance = async || -> Result<Seen> {
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] = [
+            (&resource.as_str(), Type::TEXT),
+            (&i64::from(epoch), Type::INT8),
+        ];
+        transaction
+            .query_typed(&ADVANCE, &parameters)
+            .await
+            .map_err(fault)?;
+        read(transaction, resource).await
+    };
+    advance()
+        .await
+        .map_err(|error| error.during("advance").named(resource.as_str()))
+}
+
+async fn read(client: &impl GenericClient, resource: &Name) -> Result<Seen> {
+    of(&rows(client, resource).await.map_err(fault)?)
+}
+
+async fn rows(
+    client: &impl GenericClient,
+    resource: &Name,
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    client
+        .query_typed(POSTGRES.seen, &[(&resource.as_str(), Type::TEXT)])
+        .await
+}
+
+fn of(rows: &[Row]) -> Result<Seen> {
+    let Some(row) = rows.first() else {
+        return Ok(Seen::default());
+    };
+    let column = |at: usize| row.try_get(at).map_err(fault);
+    sql::seen(column(0)?, column(1)?)
+}
+
+fn fault(error: tokio_postgres::Error) -> Error {
+    let (kind, what) = match error.code() {
+        Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED) => (
+            ErrorKind::Unavailable,
+            "another fenced transaction came before this one, which has to be tried again as a whole; at READ \
+             COMMITTED, and with the check first, it would have waited",
+        ),
+        Some(&SqlState::UNDEFINED_TABLE) => (
+            ErrorKind::Invalid,
+            "the database has no table leasehold_fence; make it once with postgres::prepare",
+        ),
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => (
+            ErrorKind::Unauthorized,
+            "the role lacks a right: it needs SELECT, INSERT and UPDATE on the table leasehold_fence",
+        ),
+        Some(&SqlState::CHECK_VIOLATION) => (
+            ErrorKind::Invalid,
+            "the table leasehold_fence refuses the mark",
+        ),
+        Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => (
+            ErrorKind::Unavailable,
+            "the server or the transaction is read-only",
+        ),
+        _ => (
+            ErrorKind::Unavailable,
+            "PostgreSQL gave no answer, or refused the statement",
+        ),
+    };
+    Error::new(kind, what).because(error)
+}

@@ -24,12 +24,13 @@ impl Bring {
         })
     }
 
-    /// The Rust peer called `word`.
-    pub(crate) fn rust(&self, word: &'static str) -> Result<Start> {
+    /// The Rust peer called `word`, which takes these features.
+    pub(crate) fn rust(&self, word: &'static str, features: &str) -> Result<Start> {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
         let mut build = Command::new(cargo);
         build
             .args(["build", "--release", "--quiet", "--locked"])
+            .args(["--features", features])
             .arg("--manifest-path")
             .arg(self.sources.join("rust/Cargo.toml"))
             .arg("--target-dir")

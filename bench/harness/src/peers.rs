@@ -59,6 +59,7 @@ pub(crate) fn ours(store: Store) -> [Entry; 2] {
         Store::Etcd => "raw tonic, two transactions",
         Store::ZooKeeper => "raw, create with children, delete",
         Store::Consul => "raw hyper, acquire, release",
+        Store::Postgres => "raw tokio-postgres, try with counter, unlock",
     };
     [
         Entry::own("**leasehold**", Kind::Leasehold, "leasehold"),
@@ -75,15 +76,19 @@ pub(crate) fn of(store: Store, plan: &Plan) -> Result<Vec<Entry>> {
             let name = "raw hyper, two transactions";
             vec![Entry::own(name, Kind::Raw, "raw-transactions")]
         }
+        Store::Postgres => vec![
+            Entry::own("leasehold, in a transaction", Kind::Raw, "in-transaction"),
+            Entry::own("raw, in a transaction", Kind::Raw, "raw-transaction"),
+        ],
         _ => Vec::new(),
     };
     if !plan.peers {
         return Ok(others);
     }
     let bring = Bring::new(&plan.target)?;
-    let rslock = || peer("rslock 0.7.3", true, bring.rust("rslock"));
+    let rslock = || peer("rslock 0.7.3", true, bring.rust("rslock", ""));
     let distributed = || {
-        let start = bring.rust("distributed-lock");
+        let start = bring.rust("distributed-lock", "");
         peer("distributed-lock-redis 0.2.0", true, start)
     };
     let redlock = || peer("node redlock 5.0.0-beta.2", false, bring.node());
@@ -105,11 +110,15 @@ pub(crate) fn of(store: Store, plan: &Plan) -> Result<Vec<Entry>> {
             peer(
                 "zookeeper-client 0.11.2",
                 false,
-                bring.rust("zookeeper-client"),
+                bring.rust("zookeeper-client", ""),
             ),
             peer("Curator 5.4", false, bring.java()),
             peer("kazoo 2.11.0", false, bring.python()),
         ],
+        Store::Postgres => {
+            let distributed = bring.rust("distributed-lock-postgres", "postgres");
+            vec![peer("distributed-lock-postgres 0.2.0", false, distributed)]
+        }
         Store::Consul => vec![peer("python-consul 1.1.0", false, bring.python())],
     });
     Ok(others)

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use leasehold_bench_load::{Result, text};
 use leasehold_testkit::servers::{
-    Consul, Etcd, EtcdEdition, Redis, RedisEdition, RedisNodes, ZooKeeper,
+    Consul, Etcd, EtcdEdition, Postgres, Redis, RedisEdition, RedisNodes, ZooKeeper,
 };
 use tempfile::TempDir;
 
@@ -15,6 +15,9 @@ const NODES: usize = 5;
 
 /// What Consul needs to count its requests.
 const COUNTING: &str = r#""telemetry":{"prometheus_retention_time":"24h"}"#;
+
+/// A process has several sessions, a peer one for each contender.
+const SESSIONS: &[&str] = &["max_connections=400"];
 
 /// The count of a store that doesn't tell one request from another.
 pub(crate) const REQUESTS: &str = "requests";
@@ -28,16 +31,18 @@ pub(crate) enum Store {
     Etcd,
     ZooKeeper,
     Consul,
+    Postgres,
 }
 
 impl Store {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Sqlite,
         Self::Redis,
         Self::Redlock,
         Self::Etcd,
         Self::ZooKeeper,
         Self::Consul,
+        Self::Postgres,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -48,6 +53,7 @@ impl Store {
             Self::Etcd => "etcd",
             Self::ZooKeeper => "zookeeper",
             Self::Consul => "consul",
+            Self::Postgres => "postgres",
         }
     }
 }
@@ -61,6 +67,7 @@ pub(crate) enum Server {
     Etcd(Etcd),
     ZooKeeper(ZooKeeper),
     Consul(Consul),
+    Postgres(Postgres),
 }
 
 impl Server {
@@ -75,6 +82,7 @@ impl Server {
             Store::Etcd => Self::Etcd(Etcd::start(EtcdEdition::Etcd35, 1).map_err(text)?),
             Store::ZooKeeper => Self::ZooKeeper(ZooKeeper::start(1).map_err(text)?),
             Store::Consul => Self::Consul(Consul::start_with(1, COUNTING, None).map_err(text)?),
+            Store::Postgres => Self::Postgres(Postgres::start_with(SESSIONS, None).map_err(text)?),
         })
     }
 
@@ -86,6 +94,7 @@ impl Server {
             Self::Etcd(_) => Store::Etcd,
             Self::ZooKeeper(_) => Store::ZooKeeper,
             Self::Consul(_) => Store::Consul,
+            Self::Postgres(_) => Store::Postgres,
         }
     }
 
@@ -97,6 +106,7 @@ impl Server {
             Self::Etcd(etcd) => etcd.url(),
             Self::ZooKeeper(zookeeper) => zookeeper.url(),
             Self::Consul(consul) => consul.url(),
+            Self::Postgres(postgres) => postgres.url(),
         }
     }
 
@@ -105,7 +115,11 @@ impl Server {
         let addresses = match self {
             Self::Redis(redis) => vec![redis.address()],
             Self::Redlock(nodes) => (0..nodes.size()).map(|at| nodes.address(at)).collect(),
-            Self::Sqlite(_) | Self::Etcd(_) | Self::ZooKeeper(_) | Self::Consul(_) => Vec::new(),
+            Self::Sqlite(_)
+            | Self::Etcd(_)
+            | Self::ZooKeeper(_)
+            | Self::Consul(_)
+            | Self::Postgres(_) => Vec::new(),
         };
         for address in addresses {
             let client = redis::Client::open(format!("redis://{address}")).map_err(text)?;
@@ -137,6 +151,12 @@ impl Server {
                 total(&metrics, |name| {
                     name.starts_with("consul_http_") && name.ends_with("_count")
                 })
+            }
+            // Each statement is a transaction of its own. A session tells of them within a second.
+            Self::Postgres(postgres) => {
+                let count = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'locks'";
+                let count = postgres.query(count).map_err(text)?;
+                count.parse().map_err(text)?
             }
         };
         Ok(HashMap::from([(REQUESTS.to_owned(), requests)]))

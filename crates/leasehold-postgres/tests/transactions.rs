@@ -1,4 +1,4 @@
-//! Locks inside transactions, by tokio-postgres and by SQL alone.
+//! Locks inside transactions of tokio-postgres.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
 
 mod common;
@@ -275,8 +275,11 @@ async fn after_a_crash_no_transaction_gets_a_lock_before_its_last_holders_time_i
     let mut postgres = server();
     let locks = TransactionLocks::new();
     let client = connect(&postgres.url()).await;
-    let _held = take(&client, "x", TTL).await;
-    let _other = take(&client, "y", TTL).await;
+    let _held = (
+        take(&client, "long", LONG).await,
+        take(&client, "x", TTL).await,
+        take(&client, "y", TTL).await,
+    );
     let mut before = caller(&postgres.url()).await;
     let transaction = before.transaction().await.unwrap();
     // From here on it is known that the server before the crash held nothing back.
@@ -285,28 +288,26 @@ async fn after_a_crash_no_transaction_gets_a_lock_before_its_last_holders_time_i
     postgres.crash().unwrap();
     postgres.start_again().unwrap();
     let age = "SELECT floor(extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000)::int8";
-    let mut connection = caller(&postgres.url()).await;
-    let transaction = connection.transaction().await.unwrap();
-    let within = locks
-        .acquire_within(&transaction, "x", ms(1))
-        .await
-        .unwrap();
-    let tried = locks.try_acquire(&transaction, "y").await.unwrap();
-    let looked = ms(postgres.query(age).unwrap().parse().unwrap());
-    assert!(looked > TTL || !within && !tried, "{looked:?}");
-    assert!(locks.try_acquire(&transaction, "z").await.unwrap());
-    drop(transaction);
     // The statements for other drivers wait, too.
     let mut other = Session::start(&postgres);
+    let acquire = leasehold::postgres::ACQUIRE;
     other.ask(&format!(
-        "PREPARE lock (text) AS {}; BEGIN; SELECT 1;",
-        leasehold::postgres::ACQUIRE
+        "PREPARE lock (text) AS {acquire}; BEGIN; SELECT 1;"
     ));
-    other.answer("EXECUTE lock ('y');", TTL + SLACK).unwrap();
-    let free = ms(postgres.query(age).unwrap().parse().unwrap());
-    assert!(free >= TTL, "free after {free:?}");
+    let early = other.answer(&format!("EXECUTE lock ('y'); {age};"), ms(1));
+    let mut connection = caller(&postgres.url()).await;
     let transaction = connection.transaction().await.unwrap();
+    let within = locks.acquire_within(&transaction, "long", ms(1)).await;
+    assert!(!within.unwrap());
+    assert!(!locks.try_acquire(&transaction, "long").await.unwrap());
+    assert!(locks.try_acquire(&transaction, "z").await.unwrap());
     locks.acquire(&transaction, "x").await.unwrap();
+    let free = ms(postgres.query(age).unwrap().parse().unwrap());
+    assert!(free >= TTL && free < LONG, "free after {free:?}");
+    let got = early.or_else(|| other.later(SLACK));
+    assert_eq!(got.as_deref(), Some("t"));
+    let free = ms(other.later(SLACK).unwrap().parse().unwrap());
+    assert!(free >= TTL, "free after {free:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -324,43 +325,6 @@ async fn a_pooler_that_gives_each_transaction_another_session_will_do() {
     assert!(!locks.acquire_within(&other, "x", ms(100)).await.unwrap());
     holder.commit().await.unwrap();
     assert!(locks.try_acquire(&other, "x").await.unwrap());
-}
-
-/// What the README shows for psql, told to two of them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_readmes_sql_takes_the_lock_and_counts_its_token() {
-    let readme = include_str!("../README.md");
-    let sql = readme
-        .split("```sql")
-        .find(|block| block.contains("PREPARE"));
-    let sql = sql.and_then(|block| block.split("```").next()).unwrap();
-    let (prepare, run) = sql.split_once("BEGIN;").unwrap();
-    for statement in [leasehold::postgres::TRY_ACQUIRE, leasehold::postgres::TOKEN] {
-        assert!(prepare.contains(statement), "{statement}");
-    }
-    let run: Vec<&str> = run
-        .lines()
-        .map(|line| line.split("--").next().unwrap_or(line).trim())
-        .filter(|line| !line.is_empty())
-        .collect();
-    let postgres = server();
-    postgres.query(leasehold::postgres::SCHEMA).unwrap();
-    let client = connect(&postgres.url()).await;
-    let mut psql = Session::start(&postgres);
-    psql.ask(&format!("{prepare} BEGIN; SELECT 'ready';"));
-    assert_eq!(psql.ask(run[0]), "t", "{run:?}");
-    assert_eq!(psql.ask(run[1]), "1");
-    assert_busy(&client, "accounts/7").await;
-    assert_eq!(psql.ask(&format!("{} SELECT 'done';", run[2])), "done");
-    let held = take(&client, "accounts/7", LONG).await;
-    assert_eq!(held.token().get(), 2);
-    assert_eq!(psql.ask(&format!("BEGIN; {}", run[0])), "f");
-    assert_eq!(
-        psql.answer(&format!("{} SELECT 'no';", run[1]), SLACK)
-            .unwrap(),
-        "no"
-    );
-    held.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,8 @@
 //! Other Rust lock libraries under the same load: `leasehold-bench-peers SUBJECT URL`.
 
+#[cfg(feature = "postgres")]
+mod postgres;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -114,12 +117,17 @@ async fn main() -> ExitCode {
                 Err(error) => Err(text(error)),
             }
         }
+        #[cfg(feature = "postgres")]
+        ["distributed-lock-postgres", url] => match postgres::DistributedLock::connect(url).await {
+            Ok(lock) => serve(lock).await,
+            Err(error) => Err(error),
+        },
         ["zookeeper-client", url] => match ZooKeeper::connect(url).await {
             Ok(zookeeper) => serve(zookeeper).await,
             Err(error) => Err(error),
         },
         _ => {
-            Err("usage: leasehold-bench-peers rslock|distributed-lock|zookeeper-client URL".into())
+            Err("usage: leasehold-bench-peers rslock|distributed-lock|distributed-lock-postgres|zookeeper-client URL".into())
         }
     };
     match outcome {

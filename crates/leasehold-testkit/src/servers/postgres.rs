@@ -15,12 +15,18 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use super::packages::{loader_command, run};
 use super::{Failure, Package, Port, Result, Server, TlsFiles};
 
-const VERSION: &str = "15";
 const PACKAGE: Package = Package {
     suite: "bookworm",
     name: "postgresql-15",
     program: "usr/lib/postgresql/15/bin/postgres",
     variable: "LEASEHOLD_TEST_POSTGRES",
+};
+/// The last one whose sessions don't end when they are idle.
+const OLD: Package = Package {
+    suite: "bullseye",
+    name: "postgresql-13",
+    program: "usr/lib/postgresql/13/bin/postgres",
+    variable: "LEASEHOLD_TEST_POSTGRES13",
 };
 /// Whom servers run as that refuse to run as root: nobody.
 const NOBODY: u32 = 65_534;
@@ -38,6 +44,7 @@ log_min_messages = warning
 /// database `locks`. It is ended when dropped.
 #[derive(Debug)]
 pub struct Postgres {
+    package: Package,
     port: Port,
     server: Server,
 }
@@ -62,7 +69,20 @@ impl Postgres {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(settings: &[&str], tls: Option<&TlsFiles>) -> Result<Self> {
+        Self::start_package(PACKAGE, settings, tls)
+    }
+
+    /// As [`start`](Self::start), of version 13.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_old() -> Result<Self> {
+        Self::start_package(OLD, &[], None)
+    }
+
+    fn start_package(package: Package, settings: &[&str], tls: Option<&TlsFiles>) -> Result<Self> {
         let mut postgres = Self {
+            package,
             port: Port::reserve()?,
             server: Server::new()?,
         };
@@ -75,9 +95,9 @@ impl Postgres {
     fn prepare(&self, settings: &[&str], tls: Option<&TlsFiles>) -> Result<()> {
         let folder = self.server.folder();
         give(folder)?;
-        make_tree(folder)?;
+        make_tree(folder, &self.package)?;
         let data = self.data();
-        let mut init = as_nobody(&tree_command(folder, "initdb")?);
+        let mut init = as_nobody(&tree_command(folder, &self.package, "initdb")?);
         run(init
             .arg("--pgdata")
             .arg(&data)
@@ -106,7 +126,7 @@ impl Postgres {
     /// # Errors
     /// When it runs, or doesn't start.
     pub fn start_again(&mut self) -> Result<()> {
-        let mut command = tree_command(self.server.folder(), "postgres")?;
+        let mut command = tree_command(self.server.folder(), &self.package, "postgres")?;
         command
             .arg("-D")
             .arg(self.data())
@@ -160,8 +180,7 @@ impl Postgres {
     /// # Errors
     /// When it can't be had.
     pub fn psql(&self, database: &str) -> Result<Command> {
-        let program = format!("usr/lib/postgresql/{VERSION}/bin/psql");
-        let mut psql = program_command(&program)?;
+        let mut psql = program_command(&PACKAGE, "psql")?;
         psql.args(["--no-psqlrc", "--tuples-only", "--no-align", "--quiet"])
             .args(["-v", "ON_ERROR_STOP=1", "-U", "postgres", "-h", "127.0.0.1"])
             .args(["-p", &self.port.number().to_string(), "-d", database]);
@@ -269,47 +288,54 @@ pub(super) fn as_nobody(command: &Command) -> Command {
     other
 }
 
-/// A command that starts a program of the package.
-fn program_command(program: &str) -> Result<Command> {
-    match std::env::var_os(PACKAGE.variable) {
-        Some(postgres) => {
-            let name = Path::new(program).file_name().unwrap_or_default();
-            Ok(Command::new(Path::new(&postgres).with_file_name(name)))
+/// A command that starts a program that comes with the server's.
+fn program_command(package: &Package, name: &str) -> Result<Command> {
+    match std::env::var_os(package.variable) {
+        Some(postgres) => Ok(Command::new(Path::new(&postgres).with_file_name(name))),
+        None => {
+            let program = Path::new(package.program).with_file_name(name);
+            loader_command(&package.fetch(&[])?, &program.to_string_lossy())
         }
-        None => loader_command(&PACKAGE.fetch(&[])?, program),
     }
 }
 
+/// Where the package has its programs and libraries.
+fn home(package: &Package) -> &'static Path {
+    Path::new(package.program)
+        .ancestors()
+        .nth(2)
+        .unwrap_or(Path::new(""))
+}
+
 /// Where a server's folder has the programs.
-fn bin(folder: &Path) -> PathBuf {
-    folder.join(format!("tree/usr/lib/postgresql/{VERSION}/bin"))
+fn bin(folder: &Path, package: &Package) -> PathBuf {
+    folder.join("tree").join(home(package)).join("bin")
 }
 
 /// Programs of PostgreSQL start each other from the folder they are in, and find their files from there: so that has
 /// scripts that start them through their loader.
-fn make_tree(folder: &Path) -> Result<()> {
-    if std::env::var_os(PACKAGE.variable).is_some() {
+fn make_tree(folder: &Path, package: &Package) -> Result<()> {
+    if std::env::var_os(package.variable).is_some() {
         return Ok(());
     }
-    let root = PACKAGE.fetch(&[])?;
+    let root = package.fetch(&[])?;
     let root = root.canonicalize().map_err(Failure::of(root.display()))?;
-    let bin = bin(folder);
+    let bin = bin(folder, package);
     fs::create_dir_all(&bin)?;
     symlink(root.join("usr/share"), folder.join("tree/usr/share"))?;
-    let library = format!("usr/lib/postgresql/{VERSION}/lib");
+    let library = home(package).join("lib");
     symlink(root.join(&library), folder.join("tree").join(&library))?;
     for name in ["initdb", "postgres"] {
-        let start = loader_command(&root, &format!("usr/lib/postgresql/{VERSION}/bin/{name}"))?;
-        let mut words: Vec<String> = std::iter::once(start.get_program())
+        // By its own path it finds the folder.
+        let program = bin.join(format!("{name}.program"));
+        fs::copy(root.join(home(package)).join("bin").join(name), &program)?;
+        let start = loader_command(&root, &program.to_string_lossy())?;
+        let words: Vec<String> = std::iter::once(start.get_program())
             .chain(start.get_args())
             .map(|word| format!("'{}'", word.to_string_lossy()))
             .collect();
-        let program = words.pop().unwrap_or_default();
         let script = bin.join(name);
-        let text = format!(
-            "#!/bin/sh\nexec {} --argv0 \"$0\" {program} \"$@\"\n",
-            words.join(" ")
-        );
+        let text = format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "));
         fs::write(&script, text)?;
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
     }
@@ -317,11 +343,11 @@ fn make_tree(folder: &Path) -> Result<()> {
 }
 
 /// A command that starts a program from a server's folder.
-fn tree_command(folder: &Path, name: &str) -> Result<Command> {
-    if std::env::var_os(PACKAGE.variable).is_some() {
-        return program_command(name);
+fn tree_command(folder: &Path, package: &Package, name: &str) -> Result<Command> {
+    if std::env::var_os(package.variable).is_some() {
+        return program_command(package, name);
     }
-    let mut command = Command::new(bin(folder).join(name));
+    let mut command = Command::new(bin(folder, package).join(name));
     command.env("LC_ALL", "C").env_remove("LD_LIBRARY_PATH");
     Ok(command)
 }

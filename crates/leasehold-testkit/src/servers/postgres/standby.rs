@@ -11,14 +11,14 @@ impl Postgres {
     /// When it can't be copied or doesn't start, with its log.
     pub fn standby(&self) -> Result<Self> {
         let mut standby = Self {
+            package: self.package,
             port: Port::reserve()?,
             server: Server::new()?,
         };
         let folder = standby.server.folder();
         give(folder)?;
-        make_tree(folder)?;
-        let program = format!("usr/lib/postgresql/{}/bin/pg_basebackup", super::VERSION);
-        let mut copy = as_nobody(&program_command(&program)?);
+        make_tree(folder, &self.package)?;
+        let mut copy = as_nobody(&program_command(&self.package, "pg_basebackup")?);
         run(copy
             .args(["-h", "127.0.0.1", "-U", "postgres", "-p"])
             .arg(self.port.number().to_string())

@@ -26,8 +26,7 @@ use crate::keys::Key;
 use crate::link::{Ask, Link, Tried, within};
 use crate::look;
 use crate::note;
-use crate::session::{Lent, Made, Place, Seat, unlock};
-use crate::turns::Turn;
+use crate::session::{Lent, Made, Place, Seat, Turn, unlock};
 
 /// How long a try may take to be answered: the wait loop gives up a little later.
 const PATIENCE: Duration = Duration::from_millis(4500);

@@ -17,7 +17,6 @@ mod probe;
 mod renewal;
 mod session;
 mod sql;
-mod turns;
 
 use std::sync::Arc;
 

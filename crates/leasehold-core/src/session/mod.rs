@@ -28,12 +28,14 @@ mod mailbox;
 mod place;
 mod pool;
 mod seat;
+mod turns;
 
 pub use lent::Lent;
 pub use mailbox::Mailbox;
 pub use place::Place;
 pub use pool::Pool;
 pub use seat::Seat;
+pub use turns::{Turn, Turns};
 
 /// What a store does for its sessions.
 #[async_trait]

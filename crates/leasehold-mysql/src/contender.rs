@@ -8,7 +8,6 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,15 +17,15 @@ use leasehold_core::backend::{Attempt, Busy, Contender, Grant, Release, Renewal}
 use leasehold_core::clock::{self, Moment};
 use leasehold_core::session::{Pulse, end};
 use leasehold_core::{Claim, Error, ErrorKind, Result, Token};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::backend::Shared;
 use crate::error::{Failure, unexpected};
 use crate::keys::lock_name;
-use crate::link::{Ask, Link, Tried, whole, within};
+use crate::link::{Ask, Tried, whole, within};
 use crate::look;
 use crate::note;
-use crate::session::{Lent, Made, Place, Seat, Turn, unlock};
+use crate::session::{Made, Place, Seat, Turn, unlock};
+use crate::waiting::Waiting;
 
 /// How long a try may take to be answered: the wait loop gives up a little later.
 const PATIENCE: Duration = Duration::from_millis(4500);
@@ -53,30 +52,6 @@ pub(crate) struct MysqlContender {
 pub(crate) struct Hold {
     pub(crate) token: Token,
     pub(crate) since: Moment,
-}
-
-/// A session that waits for the lock. It holds nothing else, so dropping it costs nobody anything.
-struct Waiting {
-    lent: Lent,
-    link: Arc<Link>,
-    waits: Pin<Box<dyn Future<Output = Result<bool, Failure>> + Send>>,
-    /// What came of it, until somebody asks.
-    outcome: Option<Result<bool, Failure>>,
-    /// One of the sessions that this client may wait on.
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Waiting {
-    /// Ready once it is over.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.outcome.is_none() {
-            match self.waits.as_mut().poll(context) {
-                Poll::Ready(outcome) => self.outcome = Some(outcome),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        Poll::Ready(())
-    }
 }
 
 impl MysqlContender {
@@ -204,13 +179,7 @@ impl MysqlContender {
             Err(_) if session.has_ended() => return Ok(None),
             Err(error) => return Err(Failure::Refused(error)),
         };
-        self.waiting = Some(Waiting {
-            waits: Box::pin(link.wait(&self.lock)),
-            lent,
-            link,
-            outcome: None,
-            _permit: permit,
-        });
+        self.waiting = Some(Waiting::begin(lent, link, &self.lock, permit));
         Ok(Some(busy(LOOK)))
     }
 
@@ -229,14 +198,10 @@ impl MysqlContender {
         let Some(mut waiting) = self.waiting.take() else {
             return Ok(None);
         };
-        match waiting.outcome.take() {
-            Some(Ok(true)) => {}
-            Some(Ok(false)) | None => {
-                waiting.waits = Box::pin(waiting.link.wait(&self.lock));
-                self.waiting = Some(waiting);
-                return Ok(Some(busy(LOOK)));
-            }
-            Some(Err(failure)) => return Err(failure),
+        if !waiting.outcome()? {
+            waiting.again(&self.lock);
+            self.waiting = Some(waiting);
+            return Ok(Some(busy(LOOK)));
         }
         let note = note::text(&self.claim.identity);
         let ask = ask(&self.claim, &self.lock, &note);

@@ -17,6 +17,7 @@ mod renewal;
 mod server;
 mod session;
 mod sql;
+mod waiting;
 
 use std::sync::Arc;
 

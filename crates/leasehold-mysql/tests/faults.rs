@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use leasehold::store::{Broken, Verdict};
+use leasehold::store::Broken;
 use leasehold::{HoldState, LossReason, Release};
 use leasehold_core::clock;
 use leasehold_testkit::servers::{Direction, Proxy};
@@ -216,6 +216,41 @@ async fn a_waiter_that_was_granted_in_its_silence_keeps_the_lock_for_one_ttl_and
     .await;
 }
 
+/// Its process goes on, and so does the thread that keeps sessions alive; but nobody takes the grant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_whose_runtime_stands_still_keeps_the_lock_for_one_ttl() {
+    on_each(async |mysql| {
+        let client = connect(&mysql.url()).await;
+        let direct = connect(&mysql.url()).await;
+        let holder = take(&direct, "x", LONG).await;
+        let waits = lock(&client, "x", TTL);
+        let waiter = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let mut acquiring = Box::pin(waits.acquire());
+                let waited = tokio::time::timeout(ms(1500), &mut acquiring).await;
+                assert!(waited.is_err(), "two holders");
+                std::thread::sleep(TTL * 3);
+                acquiring.await.unwrap().token()
+            })
+        });
+        queued(&direct, "x", 1).await;
+        tokio::time::sleep(ms(2000)).await;
+        holder.release().await.unwrap();
+        let granted = clock::now();
+        let next = lock(&direct, "x", LONG).acquire_within(TTL * 2).await;
+        let next = next.unwrap().expect("free");
+        assert!(since(granted) < TTL + LATE, "{:?}", since(granted));
+        let token = next.token();
+        next.release().await.unwrap();
+        assert!(waiter.join().unwrap() > token);
+    })
+    .await;
+}
+
 /// The grant is there, and what counts it can't be done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_falls_silent_while_its_grant_is_counted_keeps_nobody_out() {
@@ -322,80 +357,6 @@ async fn a_break_that_its_holder_does_not_hear_of_ends_its_session_unless_that_h
         take(&operator, "c", LONG).await.release().await.unwrap();
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_of_a_server_break_nothing() {
-    on_each(async |mysql| {
-        let own = match mysql.edition() {
-            MysqlEdition::MariaDb => {
-                "tx_isolation = 'SERIALIZABLE', GLOBAL tx_read_only = 1, GLOBAL max_statement_time = 0.05"
-            }
-            MysqlEdition::MySql => {
-                "transaction_isolation = 'SERIALIZABLE', GLOBAL transaction_read_only = 1, GLOBAL max_execution_time = 50"
-            }
-        };
-        mysql
-            .query(&format!(
-                "SET GLOBAL {own}, GLOBAL autocommit = 0, GLOBAL wait_timeout = 1, GLOBAL interactive_timeout = 1, \
-                 GLOBAL sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT', GLOBAL time_zone = '-11:00', \
-                 GLOBAL character_set_server = latin1, GLOBAL init_connect = 'SET @own = 1'"
-            ))
-            .unwrap();
-        let client = connect(&mysql.url()).await;
-        let holder = take(&client, "it's \\ \u{e9}", TTL).await;
-        let other = connect(&mysql.url()).await;
-        let waits = [&client, &other].map(|client| {
-            let lock = lock(client, "it's \\ \u{e9}", TTL);
-            tokio::spawn(async move {
-                let guard = lock.acquire().await.unwrap();
-                let token = guard.token();
-                assert_eq!(guard.release().await.unwrap(), Release::Freed);
-                token
-            })
-        });
-        tokio::time::sleep(ms(1500)).await;
-        let seen = client.inspect("it's \\ \u{e9}").await.unwrap();
-        let seen = seen.holder.expect("held").since.expect("with its time");
-        let age = clock::wall().duration_since(seen).unwrap();
-        assert!(age > ms(1000) && age < SLACK * 2, "{age:?}");
-        let mut tokens = vec![holder.token()];
-        holder.release().await.unwrap();
-        for wait in waits {
-            tokens.push(wait.await.unwrap());
-        }
-        tokens.sort_unstable();
-        tokens.dedup();
-        assert_eq!(tokens.len(), 3);
-    })
-    .await;
-}
-
-/// What the server is set to decides what a crash may take, and doctor says so.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_does_not_keep_what_it_answered_is_found() {
-    for edition in MysqlEdition::ALL {
-        let settings = [
-            "innodb-flush-log-at-trx-commit=2",
-            "log-bin=log",
-            "sync-binlog=0",
-        ];
-        let mysql = Mysql::start_with(edition, &settings, None).unwrap();
-        let client = connect(&mysql.url()).await;
-        let findings = client.check().await.unwrap();
-        let is = |verdict, says: &str| {
-            let mut found = findings.iter();
-            found.any(|found| found.verdict == verdict && found.what.contains(says))
-        };
-        assert!(
-            is(Verdict::Bad, "innodb_flush_log_at_trx_commit is 2"),
-            "{findings:?}"
-        );
-        assert!(is(Verdict::Warning, "sync_binlog is 0"), "{findings:?}");
-        // Locks go by the binary log, too.
-        take(&client, "x", LONG).await.release().await.unwrap();
-        assert_eq!(take(&client, "x", LONG).await.token().get(), 2);
-    }
 }
 
 /// There a session's time is watched by another thread than its own.

@@ -21,9 +21,8 @@ use crate::keys::Key;
 use crate::link::{Link, Purpose, get, within};
 use crate::look;
 use crate::probe;
-use crate::session::{Pool, Sessions};
+use crate::session::{Pool, Sessions, Turns};
 use crate::sql;
-use crate::turns::Turns;
 
 /// How long a question may take to be answered.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -24,8 +24,7 @@ use crate::keys::Key;
 use crate::link::{Ask, Tried, within};
 use crate::look;
 use crate::note;
-use crate::session::{Made, Place, Seat, unlock};
-use crate::turns::Turn;
+use crate::session::{Made, Place, Seat, Turn, unlock};
 use crate::waiting::{Waited, Waiting};
 
 /// How long a try may take to be answered: the wait loop gives up a little later.

@@ -20,7 +20,6 @@ mod renewal;
 mod session;
 mod sql;
 mod transaction;
-mod turns;
 mod waiting;
 
 pub use transaction::{ACQUIRE, Caller, TOKEN, TRY_ACQUIRE, TransactionLocks, TransactionToken};

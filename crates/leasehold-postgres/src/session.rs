@@ -25,6 +25,8 @@ pub(crate) type Seat = session::Seat<Sessions>;
 pub(crate) type Lent = session::Lent<Sessions>;
 pub(crate) type Pool = session::Pool<Sessions>;
 pub(crate) type Place = session::Place<Made>;
+pub(crate) type Turn = session::Turn<Key>;
+pub(crate) type Turns = session::Turns<Key>;
 
 /// A grant as its place knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,6 +28,11 @@ const STORES: &[Store] = &[
         schemes: &["etcd", "etcds"],
         connect: |url| Box::pin(leasehold_etcd::connect(url)),
     },
+    #[cfg(feature = "mysql")]
+    Store {
+        schemes: &["mysql", "mariadb"],
+        connect: |url| Box::pin(leasehold_mysql::connect(url)),
+    },
     #[cfg(feature = "postgres")]
     Store {
         schemes: &["postgres", "postgresql"],

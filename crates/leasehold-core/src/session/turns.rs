@@ -4,16 +4,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::session::Mailbox;
+use super::Mailbox;
 
-use crate::keys::Key;
-
-#[derive(Default)]
-pub(crate) struct Turns {
-    lines: Mutex<HashMap<Key, Line>>,
+/// The attempts of one client, in a line for each key.
+pub struct Turns<K> {
+    lines: Mutex<HashMap<K, Line>>,
     next: AtomicU64,
 }
 
@@ -33,9 +32,10 @@ struct Owner {
 
 type IsOver = Box<dyn Fn() -> bool + Send>;
 
-impl Turns {
+impl<K: Clone + Eq + Hash> Turns<K> {
     /// An attempt at a key, in no line yet.
-    pub(crate) fn attempt(self: &Arc<Self>, key: Key) -> Turn {
+    #[must_use]
+    pub fn attempt(self: &Arc<Self>, key: K) -> Turn<K> {
         Turn {
             turns: self.clone(),
             key,
@@ -44,26 +44,27 @@ impl Turns {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Line>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, Line>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// An attempt's place in line. When it is dropped, the next one has its turn.
-pub(crate) struct Turn {
-    turns: Arc<Turns>,
-    key: Key,
+pub struct Turn<K: Clone + Eq + Hash> {
+    turns: Arc<Turns<K>>,
+    key: K,
     id: u64,
     /// Where it is told that its turn may have come.
-    pub(crate) mailbox: Arc<Mailbox>,
+    pub mailbox: Arc<Mailbox>,
 }
 
-impl Turn {
+impl<K: Clone + Eq + Hash> Turn<K> {
     /// Whether it is our turn. If not, and we wait, we are in line from now on.
-    pub(crate) fn take(&self, waits: bool) -> bool {
+    #[must_use]
+    pub fn take(&self, waits: bool) -> bool {
         self.mailbox.clear();
         let mut lines = self.turns.lock();
-        let line = lines.entry(self.key).or_default();
+        let line = lines.entry(self.key.clone()).or_default();
         let taken = match &line.owner {
             Some(owner) if owner.id == self.id => return true,
             Some(owner) => !owner.is_over.as_ref().is_some_and(|is_over| is_over()),
@@ -85,7 +86,7 @@ impl Turn {
     }
 
     /// We hold, until `is_over` says that we don't.
-    pub(crate) fn holds(&self, is_over: impl Fn() -> bool + Send + 'static) {
+    pub fn holds(&self, is_over: impl Fn() -> bool + Send + 'static) {
         let mut lines = self.turns.lock();
         let owner = lines
             .get_mut(&self.key)
@@ -96,7 +97,7 @@ impl Turn {
     }
 
     /// The next one's turn.
-    pub(crate) fn leave(&self) {
+    pub fn leave(&self) {
         let mut lines = self.turns.lock();
         let Some(line) = lines.get_mut(&self.key) else {
             return;
@@ -117,15 +118,32 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl<K: Clone + Eq + Hash> Drop for Turn<K> {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-impl fmt::Debug for Turns {
+impl<K> Default for Turns<K> {
+    fn default() -> Self {
+        Self {
+            lines: Mutex::default(),
+            next: AtomicU64::default(),
+        }
+    }
+}
+
+impl<K> fmt::Debug for Turns<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turns").finish_non_exhaustive()
+    }
+}
+
+impl<K: Clone + Eq + Hash> fmt::Debug for Turn<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -136,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    fn told(turn: &Turn) -> bool {
+    fn told(turn: &Turn<u64>) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         turn.mailbox.poll_changed(&mut context).is_ready()
     }
@@ -144,12 +162,12 @@ mod tests {
     #[test]
     fn those_who_wait_are_served_in_order_and_told() {
         let turns = Arc::new(Turns::default());
-        let key = Key::one(7);
+        let key = 7;
         let [first, second, third, trying] = [(); 4].map(|()| turns.attempt(key));
         assert!(first.take(true) && first.take(true));
         assert!(!second.take(true) && !third.take(true) && !second.take(true));
         assert!(!trying.take(false));
-        assert!(turns.attempt(Key::one(8)).take(false), "another key");
+        assert!(turns.attempt(8).take(false), "another key");
         first.leave();
         assert!(told(&second) && !told(&third));
         // It is the second's turn, also when another one looks first.
@@ -163,7 +181,7 @@ mod tests {
     #[test]
     fn a_hold_that_is_over_keeps_nobody_out_and_takes_nobodys_turn_when_it_leaves() {
         let turns = Arc::new(Turns::default());
-        let [stale, next, last] = [(); 3].map(|()| turns.attempt(Key::one(7)));
+        let [stale, next, last] = [(); 3].map(|()| turns.attempt(7));
         let over = Arc::new(AtomicBool::new(false));
         assert!(stale.take(false));
         let is_over = over.clone();

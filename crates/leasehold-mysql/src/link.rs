@@ -1,0 +1,392 @@
+//! A connection to the server, which is a session of its own there.
+//!
+//! It lives on the keeper's thread, whoever asks through it, in a task that does what is asked in its order: an asker who
+//! goes away changes nothing for the others. The server ends the session when it has heard nothing for so long.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use leasehold_core::background;
+use leasehold_core::clock::{self, Moment};
+use leasehold_core::{Error, ErrorKind, Result};
+use mysql_async::prelude::{FromValue, Queryable};
+use mysql_async::{Conn, Params, Row, Value};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::config::{Config, Place};
+use crate::error::{Failure, closed, failed, unanswered, unexpected};
+use crate::server::{Edition, Server, VARIABLES};
+use crate::sql;
+
+/// How long all servers together may take to let us in.
+const CONNECT: Duration = Duration::from_secs(4);
+/// How long one statement waits for a lock before it is sent anew: so a server that is gone without a word is noticed.
+const WAIT: Duration = Duration::from_secs(60);
+/// How much later than that the server may say that it has waited long enough.
+const WAIT_SLACK: Duration = Duration::from_secs(5);
+/// How long a closing connection may take to say so.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// What a session is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To hold, and before that to wait: it ends when it was silent for so long.
+    Hold(Duration),
+    /// To look.
+    Look,
+}
+
+impl Purpose {
+    /// After how many seconds of silence it ends.
+    fn silent(self) -> u64 {
+        match self {
+            Self::Hold(ttl) => whole(ttl).as_secs(),
+            Self::Look => 60,
+        }
+    }
+
+    /// How many seconds a statement may take that doesn't wait for a lock. While it runs, the session isn't silent.
+    fn statement(self) -> u64 {
+        match self {
+            Self::Hold(_) => 1,
+            Self::Look => 3,
+        }
+    }
+}
+
+/// A TTL as a session can have it: in whole seconds, and never shorter than its holds count on.
+pub(crate) fn whole(ttl: Duration) -> Duration {
+    let more = u64::from(ttl.subsec_nanos() > 0);
+    Duration::from_secs(ttl.as_secs().saturating_add(more))
+}
+
+pub(crate) struct Link {
+    orders: mpsc::UnboundedSender<Order>,
+    /// When it is dropped, the connection is closed, whatever it is at.
+    _kept: oneshot::Sender<()>,
+    pub(crate) edition: Edition,
+    /// The session's number.
+    pub(crate) id: u64,
+    /// When the server started, in its seconds: since then it remembers locks.
+    pub(crate) start: i64,
+    /// Whether it started so lately that holds from before may not be over.
+    is_young: bool,
+    /// When the last statement of its beginning was sent.
+    pub(crate) since: Moment,
+}
+
+/// What the task is to do.
+struct Order {
+    text: Cow<'static, str>,
+    params: Params,
+    answer: oneshot::Sender<Result<Answer, Failure>>,
+}
+
+/// What the server answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) rows: Vec<Row>,
+    /// How many rows it wrote; one that is written over counts twice.
+    written: u64,
+    /// The number that the statement was to remember.
+    number: Option<u64>,
+}
+
+/// What a grant is counted by.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) lock: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) ttl: Duration,
+    pub(crate) note: &'a str,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tried {
+    /// With this token.
+    Granted(u64),
+    /// Somebody else has it.
+    Busy,
+    /// The server has forgotten its locks, and who had this one may believe to have it for so much longer.
+    HeldBack(Duration),
+}
+
+impl Link {
+    /// Connects to the first of the servers that takes writes. `over` is called when the session has ended.
+    ///
+    /// # Cancel safety
+    /// Safe: what was begun ends.
+    pub(crate) async fn open(
+        config: &Config,
+        purpose: Purpose,
+        over: impl Fn() + Clone + Send + 'static,
+    ) -> Result<Self> {
+        let count = u32::try_from(config.places.len()).unwrap_or(1).max(1);
+        let mut last = None;
+        for place in &config.places {
+            let connecting = Self::connect(config, place, purpose, over.clone());
+            let error = match clock::timeout(CONNECT / count, connecting).await {
+                Some(Ok(link)) => return Ok(link),
+                Some(Err(error)) => error,
+                None => Error::new(
+                    ErrorKind::Unavailable,
+                    "the server lets nobody in within its time",
+                ),
+            };
+            // Of several errors the one that waiting doesn't cure says most.
+            if last.as_ref().is_none_or(Error::is_retryable) {
+                last = Some(error);
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::new(ErrorKind::Bug, "no server was named")))
+    }
+
+    async fn connect(
+        config: &Config,
+        place: &Place,
+        purpose: Purpose,
+        over: impl Fn() + Send + 'static,
+    ) -> Result<Self> {
+        let fail = |error: mysql_async::Error| failed(&error);
+        let mut conn = Conn::new(config.driver(place)).await.map_err(fail)?;
+        let variables: Vec<(String, String)> = conn.query(VARIABLES).await.map_err(fail)?;
+        let server = Server::new(variables);
+        server.check()?;
+        let (edition, silent) = (server.edition(), purpose.silent());
+        for setting in [
+            "SET NAMES utf8mb4",
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
+            &edition.settings(silent, purpose.statement()),
+        ] {
+            conn.query_drop(setting).await.map_err(fail)?;
+        }
+        let since = clock::now();
+        let hello: Option<Row> = conn.query_first(edition.hello()).await.map_err(fail)?;
+        let hello = hello.ok_or_else(|| unexpected("when it was started"))?;
+        let id = get(&hello, 0)?;
+        if u64::from(conn.id()) != id {
+            return Err(proxied());
+        }
+        if get::<u64>(&hello, 3)? != silent || get::<u64>(&hello, 4)? != 1 {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the session doesn't keep its settings; is there a proxy before the server? Name the server itself",
+            ));
+        }
+        let (orders, received) = mpsc::unbounded_channel();
+        let (kept, dropped) = oneshot::channel();
+        background::spawn_here(serve(conn, received, dropped, over));
+        Ok(Self {
+            orders,
+            _kept: kept,
+            edition,
+            id,
+            start: get(&hello, 1)?,
+            is_young: get::<i64>(&hello, 2)? <= crate::backend::TTL_MAX.as_secs().cast_signed() + 1,
+            since,
+        })
+    }
+
+    /// Whether it is known to be gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.orders.is_closed()
+    }
+
+    /// Asks one thing. It is done also where nobody waits for the answer.
+    pub(crate) fn ask<T: Into<Cow<'static, str>>, P: Into<Params>>(
+        &self,
+        text: T,
+        params: P,
+    ) -> impl Future<Output = Result<Answer, Failure>> + Send + use<T, P> {
+        let (answer, answered) = oneshot::channel();
+        let order = Order {
+            text: text.into(),
+            params: params.into(),
+            answer,
+        };
+        // Without a task the sender is dropped, which is what its end is known by.
+        let _ = self.orders.send(order);
+        async move { answered.await.unwrap_or_else(|_| Err(closed())) }
+    }
+
+    /// Tries a lock and counts the grant.
+    pub(crate) async fn attempt(&self, ask: &Ask<'_>) -> Result<Tried, Failure> {
+        self.granted(sql::attempt(), ask).await
+    }
+
+    /// Counts the grant of a lock that was waited for.
+    pub(crate) async fn count(&self, ask: &Ask<'_>) -> Result<Tried, Failure> {
+        self.granted(sql::count(), ask).await
+    }
+
+    async fn granted(&self, text: String, ask: &Ask<'_>) -> Result<Tried, Failure> {
+        let ttl = u64::try_from(ask.ttl.as_millis()).unwrap_or(u64::MAX);
+        let params = named([
+            ("name", ask.name.into()),
+            ("lock", ask.lock.into()),
+            ("start", self.start.into()),
+            ("ttl", ttl.into()),
+            ("note", ask.note.into()),
+        ]);
+        let answer = self.ask(text, params).await?;
+        match (answer.written, answer.number) {
+            (0, _) if self.is_young => self.kept_back(ask.name).await,
+            (0, _) => Ok(Tried::Busy),
+            (1, _) => Ok(Tried::Granted(1)),
+            (_, Some(token)) => Ok(Tried::Granted(token)),
+            (_, None) => Err(Failure::Refused(unexpected("the token"))),
+        }
+    }
+
+    /// Whether a name is kept back, or its lock somebody else's.
+    async fn kept_back(&self, name: &str) -> Result<Tried, Failure> {
+        let params = named([("name", name.into()), ("start", self.start.into())]);
+        let answer = self.ask(sql::kept_back(), params).await?;
+        let left: i64 = match answer.rows.first() {
+            Some(row) => get(row, 0).map_err(Failure::Refused)?,
+            None => 0,
+        };
+        Ok(match u64::try_from(left) {
+            Ok(left @ 1..) => Tried::HeldBack(Duration::from_millis(left)),
+            _ => Tried::Busy,
+        })
+    }
+
+    /// Waits for a lock; answers whether it was granted. What is asked later waits for that. It is sent when this is called.
+    pub(crate) fn wait(
+        &self,
+        lock: &str,
+    ) -> impl Future<Output = Result<bool, Failure>> + Send + use<> {
+        let wait = sql::wait(lock, WAIT.as_secs());
+        let answered = self.ask(self.edition.unbound(&wait), ());
+        async move {
+            // Silence means that the server is gone: then the session is of no use any more.
+            let answer = clock::timeout(WAIT + WAIT_SLACK, answered).await;
+            let granted: Option<u64> =
+                first(&answer.unwrap_or_else(|| Err(closed()))?).map_err(Failure::Refused)?;
+            Ok(granted == Some(1))
+        }
+    }
+
+    /// Gives a lock back; answers whether the session had it.
+    pub(crate) async fn unlock(&self, lock: &str) -> Result<bool, Failure> {
+        let answer = self
+            .ask(sql::UNLOCK, named([("lock", lock.into())]))
+            .await?;
+        let had: Option<u64> = first(&answer).map_err(Failure::Refused)?;
+        Ok(had == Some(1))
+    }
+
+    /// Has the server hear of us; answers which session it takes us for.
+    pub(crate) async fn beat(&self) -> Result<u64, Failure> {
+        first(&self.ask(sql::BEAT, ()).await?).map_err(Failure::Refused)
+    }
+}
+
+/// Does what is asked until the connection or its link is gone.
+async fn serve(
+    mut conn: Conn,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    mut dropped: oneshot::Receiver<()>,
+    over: impl Fn(),
+) {
+    loop {
+        let order = tokio::select! {
+            biased;
+            _ = &mut dropped => break,
+            order = orders.recv() => order,
+        };
+        let Some(order) = order else { break };
+        let answer = tokio::select! {
+            biased;
+            // What is dropped in the middle of a statement closes the connection.
+            _ = &mut dropped => return over(),
+            answer = answer(&mut conn, &order.text, order.params) => answer.map_err(Failure::from),
+        };
+        let ends = matches!(answer, Err(Failure::Closed(_)));
+        // Who asked may be gone.
+        let _ = order.answer.send(answer);
+        if ends {
+            break;
+        }
+    }
+    drop(orders);
+    over();
+    let _ = clock::timeout(GOODBYE, conn.disconnect()).await;
+}
+
+async fn answer(conn: &mut Conn, text: &str, params: Params) -> Result<Answer, mysql_async::Error> {
+    // What has no parameters goes as text: it is prepared nowhere, and shown to others as it stands.
+    let rows = if params == Params::Empty {
+        conn.query(text).await?
+    } else {
+        conn.exec(text, params).await?
+    };
+    Ok(Answer {
+        rows,
+        written: conn.affected_rows(),
+        number: conn.last_insert_id(),
+    })
+}
+
+/// Parameters by their names.
+pub(crate) fn named<const N: usize>(params: [(&str, Value); N]) -> Params {
+    Params::from(Vec::from(params))
+}
+
+/// A column of an answer.
+pub(crate) fn get<T: FromValue>(row: &Row, at: usize) -> Result<T> {
+    match row.get_opt(at) {
+        Some(Ok(value)) => Ok(value),
+        _ => Err(unexpected("a column")),
+    }
+}
+
+/// The only column of an answer's only row.
+pub(crate) fn first<T: FromValue>(answer: &Answer) -> Result<T> {
+    let row = answer.rows.first();
+    row.ok_or_else(|| unexpected("a row"))
+        .and_then(|row| get(row, 0))
+}
+
+/// An answer within a time.
+pub(crate) async fn within<T>(
+    patience: Duration,
+    answer: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    clock::timeout(patience, answer)
+        .await
+        .unwrap_or_else(|| Err(unanswered()))
+}
+
+/// The error of a proxy.
+pub(crate) fn proxied() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "a proxy before the server has sessions of its own there, and a lock needs one that is nobody else's; name the \
+         server itself",
+    )
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_never_shorter_than_its_holds_count_on() {
+        for (ttl, seconds) in [(1000, 1), (1001, 2), (1999, 2), (2000, 2), (30_000, 30)] {
+            assert_eq!(whole(Duration::from_millis(ttl)).as_secs(), seconds);
+        }
+    }
+}

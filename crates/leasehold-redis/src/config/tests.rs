@@ -37,6 +37,18 @@ fn addresses_are_read() {
 }
 
 #[test]
+fn what_separates_hosts_is_said() {
+    for (url, says) in [
+        ("redis+cluster://h1;h2", "separated by commas"),
+        ("redis+cluster://h1 h2", "separated by commas"),
+        ("redis+cluster://h1,redis://h2", "scheme stands once"),
+    ] {
+        let error = config(url).unwrap_err();
+        assert!(error.to_string().contains(says), "{url}: {error}");
+    }
+}
+
+#[test]
 fn typos_are_errors_and_show_no_password() {
     for url in [
         "redis://",

@@ -43,7 +43,7 @@ fn what_separates_hosts_is_said() {
         ("redis+cluster://h1 h2", "separated by commas"),
         ("redis+cluster://h1,redis://h2", "scheme stands once"),
     ] {
-        let error = config(url).unwrap_err();
+        let error = config(url).err().unwrap();
         assert!(error.to_string().contains(says), "{url}: {error}");
     }
 }

@@ -38,12 +38,9 @@ fn addresses_are_read() {
 
 #[test]
 fn what_separates_hosts_is_said() {
-    for (url, says) in [
-        ("redis+cluster://h1;h2", "separated by commas"),
-        ("redis+cluster://h1 h2", "separated by commas"),
-        ("redis+cluster://h1,redis://h2", "scheme stands once"),
-    ] {
+    for url in ["redis+cluster://h1;h2", "redis+cluster://h1 h2"] {
         let error = config(url).err().unwrap();
+        let says = "separated by commas";
         assert!(error.to_string().contains(says), "{url}: {error}");
     }
 }

@@ -104,6 +104,29 @@ fn doctor_says_how_long_a_dead_holder_keeps_others_out() {
     for says in ["1 server", "1.8.7", "75s"] {
         assert!(ran.out.contains(says), "{says}: {}{}", ran.out, ran.err);
     }
+    assert_eq!(keys(&consul), "", "the lock that doctor took");
+}
+
+#[test]
+fn doctor_tells_of_a_token_that_lacks_a_right() {
+    const READER: &str = "33333333-aaaa-bbbb-cccc-333333333333";
+    let consul = Consul::start_guarded(TOKEN).unwrap();
+    let rules =
+        r#"key_prefix \"\" { policy = \"read\" } session_prefix \"\" { policy = \"write\" }"#;
+    let policy = format!(r#"{{"Name":"reader","Rules":"{rules}"}}"#);
+    let token = format!(r#"{{"SecretID":"{READER}","Policies":[{{"Name":"reader"}}]}}"#);
+    consul.call(0, "PUT", "/v1/acl/policy", &policy).unwrap();
+    consul.call(0, "PUT", "/v1/acl/token", &token).unwrap();
+    let host = Host::on(consul.url());
+    let doctor = |token| done(host.command(&["doctor"]).env("LEASEHOLD_PASSWORD", token));
+    let seen = doctor(READER).is(1).out;
+    assert!(
+        seen.contains("\nbad      the lock leasehold-doctor"),
+        "{seen}"
+    );
+    assert!(seen.contains("lacks a right"), "{seen}");
+    let seen = doctor(TOKEN).is(0).out;
+    assert!(seen.contains("taken and given back"), "{seen}");
 }
 
 #[test]

@@ -129,7 +129,7 @@ impl Guard {
             }
             None => Renewal::Lost(LossReason::Unreachable),
         };
-        self.hold.settle(Some(renewal));
+        self.hold.settle(Ok(renewal));
         match self.hold.state() {
             HoldState::Lost(reason) => Err(explain(lost(reason))),
             _ => Ok(()),
@@ -283,6 +283,14 @@ impl Held {
     #[must_use]
     pub fn state(&self) -> HoldState {
         self.hold.state()
+    }
+
+    /// Why the last renewal had no answer, in words for people; none where it had one.
+    ///
+    /// Of a hold that was lost as [`Unreachable`](LossReason::Unreachable) it says what the store's trouble was.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.hold.trouble()
     }
 
     /// Waits until the hold is over: the reason it was lost for, or `None` when it was released.

@@ -25,6 +25,8 @@ pub(crate) struct Hold {
     pub(crate) terms: Terms,
     plan: Mutex<Plan>,
     slot: Mutex<Slot>,
+    /// Why the last renewal had no answer; none where it had one.
+    trouble: Mutex<Option<Box<str>>>,
     /// Told when the contender comes back to its slot and when the hold is over.
     changed: Notify,
 }
@@ -65,6 +67,7 @@ impl Hold {
             terms,
             plan: Mutex::new(plan),
             slot: Mutex::new(Slot::Here(contender)),
+            trouble: Mutex::new(None),
             changed: Notify::new(),
         }
     }
@@ -76,6 +79,10 @@ impl Hold {
 
     pub(crate) fn state(&self) -> HoldState {
         lock(&self.plan).state()
+    }
+
+    pub(crate) fn trouble(&self) -> Option<String> {
+        lock(&self.trouble).as_deref().map(str::to_owned)
     }
 
     pub(crate) fn remaining(&self) -> Duration {
@@ -113,16 +120,17 @@ impl Hold {
         lock(&self.plan).sent(now);
     }
 
-    /// Takes in what a renewal came to; `None` says that there was no answer.
-    pub(crate) fn settle(&self, renewal: Option<Renewal>) {
+    /// Takes in what a renewal came to, or why it had no answer.
+    pub(crate) fn settle(&self, renewal: std::result::Result<Renewal, String>) {
+        *lock(&self.trouble) = renewal.as_ref().err().map(|why| why.as_str().into());
         let mut plan = lock(&self.plan);
         match renewal {
             // The store's clock can't be so far ahead: somebody took it away.
-            Some(Renewal::Lost(LossReason::Expired)) if !plan.remaining(clock::now()).is_zero() => {
+            Ok(Renewal::Lost(LossReason::Expired)) if !plan.remaining(clock::now()).is_zero() => {
                 plan.answered(Renewal::Lost(LossReason::Gone), jitter());
             }
-            Some(renewal) => plan.answered(renewal, shared_jitter(self.terms.id)),
-            None => plan.unanswered(clock::now(), jitter()),
+            Ok(renewal) => plan.answered(renewal, shared_jitter(self.terms.id)),
+            Err(_) => plan.unanswered(clock::now(), jitter()),
         }
         let state = plan.state();
         drop(plan);

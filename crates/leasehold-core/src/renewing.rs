@@ -58,10 +58,10 @@ impl Renewing {
         let answer = AssertUnwindSafe(|| self.answer.as_mut().poll(&mut context));
         match catch_unwind(answer) {
             Ok(Poll::Pending) => return false,
-            Ok(Poll::Ready((_borrowed, Ok(renewal)))) => hold.settle(Some(renewal)),
+            Ok(Poll::Ready((_borrowed, Ok(renewal)))) => hold.settle(Ok(renewal)),
             Ok(Poll::Ready((_borrowed, Err(error)))) => {
                 tracing::warn!(name = %hold.terms.name, %error, "renewal unanswered");
-                hold.settle(None);
+                hold.settle(Err(error.to_string()));
             }
             // The borrow ended in the panic, and with it the hold.
             Err(_) => {}
@@ -74,6 +74,6 @@ impl Renewing {
         let timeout = self.timeout;
         drop(self);
         tracing::warn!(name = %hold.terms.name, ?timeout, "renewal unanswered in time");
-        hold.settle(None);
+        hold.settle(Err(format!("the store gave no answer within {timeout:?}")));
     }
 }

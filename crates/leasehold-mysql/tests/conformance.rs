@@ -1,13 +1,20 @@
-//! The conformance suite on MySQL 9.
+//! The conformance suite on MySQL 9 and MariaDB 10.11.
 
 use std::process::ExitCode;
 
-use leasehold_testkit::servers::MysqlEdition;
+use leasehold_testkit::conformance::{self, Shared};
+use leasehold_testkit::servers::{Mysql, MysqlEdition};
 
-mod suite;
+/// Dozens of processes of one test have several sessions each, and none of them is to wait for a disk that others use.
+const SETTINGS: &[&str] = &["max-connections=400", "innodb-flush-log-at-trx-commit=2"];
 
-static STORE: suite::OneServer = suite::OneServer::new(MysqlEdition::MySql);
+static MYSQL: Shared<Mysql> = Shared::new(|| start(MysqlEdition::MySql), Mysql::url);
+static MARIADB: Shared<Mysql> = Shared::new(|| start(MysqlEdition::MariaDb), Mysql::url);
+
+fn start(edition: MysqlEdition) -> Mysql {
+    Mysql::start_with(edition, SETTINGS, None).expect("the server starts")
+}
 
 fn main() -> ExitCode {
-    STORE.main()
+    conformance::main(&[("mysql", &MYSQL), ("mariadb", &MARIADB)])
 }

@@ -26,7 +26,7 @@ impl TestStore for Sqlite {
 }
 
 fn main() -> ExitCode {
-    let outcome = conformance::main(&Sqlite);
+    let outcome = conformance::main(&[("", &Sqlite)]);
     // What a failed case left in its file is worth a look.
     if outcome == ExitCode::SUCCESS {
         let _ = std::fs::remove_dir_all(folder());

@@ -1,7 +1,7 @@
 //! What operators see and do.
 
 use leasehold_core::backend::{Broken, Inspection};
-use leasehold_core::{Error, Holder, Name, Result, Token};
+use leasehold_core::{Error, ErrorKind, Holder, Name, Result, Token};
 
 use crate::backend::Shared;
 use crate::contender::texts;
@@ -54,7 +54,10 @@ pub(crate) async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Inspection
             let children = match answer {
                 Ok(answer) => texts(&answer)?,
                 Err(Failure::NoNode) => continue,
-                Err(failure) => return Err(Error::from(failure).named(node)),
+                Err(failure) => {
+                    hidden(Error::from(failure).named(node), &wanted, node)?;
+                    continue;
+                }
             };
             let child = |child: &String| match node.as_str() {
                 "" => child.clone(),
@@ -74,13 +77,28 @@ pub(crate) async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Inspection
     names.sort_unstable();
     let mut held = Vec::new();
     for name in names {
-        let inspected = inspect(shared, &name).await;
-        let inspection = inspected.map_err(|error| error.named(name.as_str()))?;
-        if inspection.holder.is_some() {
-            held.push(inspection);
+        match inspect(shared, &name).await {
+            Ok(inspection) if inspection.holder.is_some() => held.push(inspection),
+            Ok(_) => {}
+            Err(error) => hidden(
+                error.named(name.as_str()),
+                &wanted,
+                &keys::written(name.as_str()),
+            )?,
         }
     }
     Ok(held)
+}
+
+/// Passes over what another user keeps to himself, which is no reason to hide the other locks; but not over the place
+/// that was asked for.
+fn hidden(error: Error, wanted: &str, node: &str) -> Result<()> {
+    let asked_for = wanted.trim_end_matches('/') == node || wanted.starts_with(&format!("{node}/"));
+    if error.kind() != ErrorKind::Unauthorized || asked_for {
+        return Err(error);
+    }
+    tracing::warn!(%error, "a part of the tree can't be listed");
+    Ok(())
 }
 
 /// Deletes the holder's node; with `token`, only where that is the one that made it.

@@ -1,12 +1,19 @@
-//! `leasehold doctor`: what of a store's settings makes its locks less safe.
+//! `leasehold doctor`: what of a store's settings makes its locks less safe, and whether a lock can be had at all.
 
+use leasehold::Client;
 use leasehold::store::{Finding, Verdict};
+use leasehold_core::clock;
 use serde::Serialize;
 
 use super::Context;
 use crate::exit::{BAD, Failure};
 use crate::printer::{Printer, SCHEMA};
 use crate::show::clean;
+
+/// The lock that is taken and given back.
+const PROBE: &str = "leasehold-doctor";
+/// In the URL of a PostgreSQL all of whose names are one lock: a job's.
+const ONE_LOCK: &str = "key=raw";
 
 #[derive(Serialize)]
 struct FindingJson<'a> {
@@ -20,13 +27,42 @@ struct FindingJson<'a> {
 pub(crate) async fn doctor(context: &Context) -> Result<u8, Failure> {
     let store = context.connect().await?;
     let check = async || store.client.check().await;
-    let findings = context.first(&store, "check", None, check).await?;
+    let mut findings = context.first(&store, "check", None, check).await?;
+    if !store.shown.contains(ONE_LOCK) {
+        findings.push(probe(&store.client).await);
+    }
     store.client.close().await;
     print(&context.printer, &store.shown, &findings)?;
     let bad = findings
         .iter()
         .any(|finding| finding.verdict == Verdict::Bad);
     Ok(if bad { BAD } else { 0 })
+}
+
+/// Takes a lock of its own and gives it back: what the rights of a user or token don't allow shows here.
+async fn probe(client: &Client) -> Finding {
+    let begun = clock::now();
+    let tried = async {
+        match client.lock(PROBE)?.try_acquire().await? {
+            Some(guard) => guard.release().await.map(|_| "taken and given back"),
+            None => Ok("found held, by another doctor"),
+        }
+    };
+    match tried.await {
+        Ok(what) => Finding {
+            verdict: Verdict::Good,
+            what: format!(
+                "the lock {PROBE} was {what} in {:.1} ms",
+                clock::now().since(begun).steady.as_secs_f64() * 1e3
+            ),
+            advice: String::new(),
+        },
+        Err(error) => Finding {
+            verdict: Verdict::Bad,
+            what: format!("the lock {PROBE} couldn't be taken and given back"),
+            advice: error.message().to_owned(),
+        },
+    }
 }
 
 /// Prints what was found at this store.

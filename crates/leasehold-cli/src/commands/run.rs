@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::{Guard, LossReason, Release};
+use leasehold::{Guard, Held, LossReason, Release};
 
 use super::claiming::{Asking, Outcome, on_store};
 use super::{Context, env};
@@ -85,7 +85,7 @@ impl Task<'_> {
         let told = Cell::new(false);
         let tell = async {
             if let Some(reason) = held.lost().await {
-                self.lost(&token, Some(reason));
+                self.lost(&held, Some(reason));
                 told.set(true);
             }
             std::future::pending().await
@@ -108,7 +108,7 @@ impl Task<'_> {
             }
             Ok(Ending::Lost(reason)) => {
                 if !told.get() {
-                    self.lost(&token, reason);
+                    self.lost(&held, reason);
                 }
                 // What is left of it, if anything, is released in the background.
                 drop(guard);
@@ -184,18 +184,24 @@ impl Task<'_> {
         }
     }
 
-    fn lost(&self, token: &str, reason: Option<LossReason>) {
-        let why = match reason {
+    fn lost(&self, held: &Held, reason: Option<LossReason>) {
+        let mut why = match reason {
             Some(reason) => reason.to_string(),
             None => {
                 "no renewal was confirmed, and the command has to end before the lease does".into()
             }
         };
+        if let (None | Some(LossReason::Unreachable), Some(trouble)) = (reason, held.trouble()) {
+            why = format!("{why} ({trouble})");
+        }
+        let token = held.token().to_string();
         let text = format!(
             "lost \"{}\": {why}; the command is stopped",
             self.args.claim.name
         );
-        let event = self.asking.event(Level::Error, "lost", token, &text);
+        let event = self
+            .asking
+            .event(Level::Error, "lost", token.as_str(), &text);
         self.asking.context.printer.event(&Event {
             reason: reason.map(LossReason::as_str),
             ..event

@@ -20,9 +20,11 @@
 //! }
 //!
 //! fn main() -> ExitCode {
-//!     conformance::main(&Mine)
+//!     conformance::main(&[("", &Mine)])
 //! }
 //! ```
+//!
+//! Where all cases use one server, [`Shared`] is such a store.
 //!
 //! What a case expects follows from what the store says of itself ([`Capabilities`]): what it can do must
 //! work, and what it can't do must be refused as documented. No case is skipped. Lower bounds on time are
@@ -49,8 +51,11 @@ mod naming;
 mod operating;
 mod releasing;
 mod settings;
+mod shared;
 mod tokens;
 mod waiting;
+
+pub use shared::Shared;
 
 /// What a case or a step of one comes to. Broken promises are panics, with the line that found them.
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -76,10 +81,17 @@ pub trait TestStore: Sync {
     fn frees_dead_within(&self, ttl: Duration) -> Duration {
         ttl
     }
+
+    /// Stops the servers that the cases started, when every case is over: a static is never dropped, and no server
+    /// must outlive its tests.
+    fn stop(&self) {}
 }
 
-/// Runs the suite with the arguments of `cargo test`.
-pub fn main(store: &'static dyn TestStore) -> ExitCode {
+/// Runs the suite on each of these stores, with the arguments of `cargo test`. The names of the cases begin with the
+/// store's, unless that is empty.
+///
+/// One program for all servers of a kind takes much less time to build than one for each.
+pub fn main(stores: &[(&str, &'static dyn TestStore)]) -> ExitCode {
     if let Ok(url) = std::env::var(worker::MARKER) {
         return match worker::main(&url) {
             Ok(()) => ExitCode::SUCCESS,
@@ -88,16 +100,25 @@ pub fn main(store: &'static dyn TestStore) -> ExitCode {
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(CASES_AT_ONCE);
-    libtest_mimic::run(&arguments, cases(store)).exit_code()
+    let trials = stores
+        .iter()
+        .flat_map(|(name, store)| cases(name, *store))
+        .collect();
+    let code = libtest_mimic::run(&arguments, trials).exit_code();
+    for (_, store) in stores {
+        store.stop();
+    }
+    code
 }
 
 /// Names every case once, by area.
 macro_rules! cases {
     ($($area:ident { $($case:ident,)+ })+) => {
-        fn cases(store: &'static dyn TestStore) -> Vec<Trial> {
+        fn cases(name: &str, store: &'static dyn TestStore) -> Vec<Trial> {
+            let full = |case: &str| if name.is_empty() { case.to_owned() } else { format!("{name}::{case}") };
             vec![$($(
                 Trial::test(
-                    concat!(stringify!($area), "::", stringify!($case)),
+                    full(concat!(stringify!($area), "::", stringify!($case))),
                     move || run(store, concat!(stringify!($area), "-", stringify!($case)), $area::$case),
                 ),
             )+)+]

@@ -1,0 +1,10 @@
+//! The tests on real servers, in one program: each program more takes a minute to build.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
+
+mod access;
+mod common;
+mod faults;
+mod interop;
+mod keys;
+mod readme;
+mod space;

@@ -8,21 +8,21 @@
 //! ```
 //! # #[cfg(feature = "sqlite")]
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use leasehold_fence::Mark;
+//! use leasehold_fence::Pass;
 //! use leasehold_once::{Begun, Once, sqlite};
 //! # let mut database = rusqlite::Connection::open_in_memory()?;
 //! # database.execute_batch("CREATE TABLE invoices (customer TEXT, cents INTEGER)")?;
 //! sqlite::prepare(&database)?;
 //! let charge = Once::new("charge/4711/2026-11".parse()?);
 //!
-//! for token in ["41", "42"] {
-//!     let mark: Mark = token.parse()?;
+//! for hold in ["charges:41", "charges:42"] {
+//!     let pass: Pass = hold.parse()?;
 //!     let transaction = database.transaction()?;
-//!     let receipt = match sqlite::begin(&transaction, &charge, mark)? {
+//!     let receipt = match sqlite::begin(&transaction, &charge, &pass)? {
 //!         Begun::First => {
 //!             transaction.execute("INSERT INTO invoices VALUES ('4711', 990)", [])?;
 //!             let receipt = b"receipt 1".to_vec();
-//!             let _ = sqlite::finish(&transaction, &charge, mark, &receipt)?;
+//!             let _ = sqlite::finish(&transaction, &charge, &pass, &receipt)?;
 //!             transaction.commit()?;
 //!             receipt
 //!         }
@@ -42,18 +42,29 @@
 //!
 //! - [`Once`]: a key, how often, and how long it is remembered.
 //! - [`sql`]: the statements for the caller's own transaction, in any language.
-//! - `postgres`, `sqlite`: the same for `tokio-postgres` and `rusqlite`; each is a feature.
+//! - `mysql`, `postgres`, `sqlite`: the same for `mysql_async`, `tokio-postgres` and `rusqlite`; `redis`: for work that is
+//!   elsewhere, records on Redis. Each is a feature.
 //!
-//! All times are the database's own clock's: hosts whose clocks differ agree.
+//! A key belongs to the lock under which it was begun: a [`Pass`](leasehold_fence::Pass) is that lock's name and the token
+//! of a hold of it. All times are the database's own clock's: hosts whose clocks differ agree.
 
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
 mod record;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite"
+))]
 mod row;
 
 pub use record::{Begun, Finished, Once, Record, Running, State, Success};

@@ -1,17 +1,17 @@
 //! Records in a PostgreSQL database, for `tokio-postgres`.
 //!
 //! ```no_run
-//! use leasehold_fence::Mark;
+//! use leasehold_fence::Pass;
 //! use leasehold_once::{Begun, Once, postgres};
 //! # async fn example(mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
 //! postgres::prepare(&client).await?;
 //!
-//! let (charge, mark): (_, Mark) = (Once::new("charge/4711/2026-11".parse()?), "41".parse()?);
+//! let (charge, pass): (_, Pass) = (Once::new("charge/4711/2026-11".parse()?), "charges:41".parse()?);
 //! let transaction = client.transaction().await?;
-//! match postgres::begin(&transaction, &charge, mark).await? {
+//! match postgres::begin(&transaction, &charge, &pass).await? {
 //!     Begun::First => {
 //!         transaction.execute("INSERT INTO invoices VALUES ('4711', 990)", &[]).await?;
-//!         let _ = postgres::finish(&transaction, &charge, mark, b"receipt 1").await?;
+//!         let _ = postgres::finish(&transaction, &charge, &pass, b"receipt 1").await?;
 //!         transaction.commit().await?;
 //!     }
 //!     // Dropping the transaction rolls it back.
@@ -26,7 +26,7 @@
 use std::sync::LazyLock;
 
 use leasehold_core::{Error, ErrorKind, Name, Result};
-use leasehold_fence::Mark;
+use leasehold_fence::Pass;
 use leasehold_fence::postgres::DURABLE;
 use leasehold_fence::sql::parameters;
 use tokio_postgres::error::SqlState;
@@ -85,13 +85,14 @@ pub async fn prepare(client: &impl GenericClient) -> Result<()> {
 ///
 /// # Cancel safety
 /// Dropped, the transaction can only be rolled back.
-pub async fn begin(transaction: &Transaction<'_>, once: &Once, mark: Mark) -> Result<Begun> {
-    let key = once.key().as_str();
+pub async fn begin(transaction: &Transaction<'_>, once: &Once, pass: &Pass) -> Result<Begun> {
+    let (key, lock) = (once.key().as_str(), pass.name().as_str());
     let begin = async || -> Result<Begun> {
-        let (epoch, token) = parameters(mark)?;
+        let (epoch, token) = parameters(pass.mark())?;
         let (kept, window) = (span(once.attempt_kept()), span(once.window()));
-        let parameters: [Parameter<'_>; 5] = [
+        let parameters: [Parameter<'_>; 6] = [
             (&key, Type::TEXT),
+            (&lock, Type::TEXT),
             (&epoch, Type::INT8),
             (&token, Type::INT8),
             (&kept, Type::INT8),
@@ -107,7 +108,7 @@ pub async fn begin(transaction: &Transaction<'_>, once: &Once, mark: Mark) -> Re
             }
             // What refused it may be over now, as time goes on between the two statements.
             if let Some(row) = read(transaction, key).await.map_err(fault)?
-                && let Some(refusal) = columns(&row)?.refusal(once, mark)?
+                && let Some(refusal) = columns(&row)?.refusal(once, pass)?
             {
                 return Ok(refusal);
             }
@@ -129,17 +130,18 @@ pub async fn begin(transaction: &Transaction<'_>, once: &Once, mark: Mark) -> Re
 pub async fn finish(
     transaction: &Transaction<'_>,
     once: &Once,
-    mark: Mark,
+    pass: &Pass,
     result: &[u8],
 ) -> Result<Finished> {
-    let key = once.key().as_str();
+    let (key, lock) = (once.key().as_str(), pass.name().as_str());
     let finish = async || -> Result<Finished> {
-        let (epoch, token) = parameters(mark)?;
+        let (epoch, token) = parameters(pass.mark())?;
         let kept = span(once.kept());
-        let parameters: [Parameter<'_>; 5] = [
+        let parameters: [Parameter<'_>; 6] = [
             (&result, Type::BYTEA),
             (&kept, Type::INT8),
             (&key, Type::TEXT),
+            (&lock, Type::TEXT),
             (&epoch, Type::INT8),
             (&token, Type::INT8),
         ];
@@ -151,7 +153,7 @@ pub async fn finish(
             return Ok(Finished::Recorded);
         }
         match read(transaction, key).await.map_err(fault)? {
-            Some(row) => columns(&row)?.unfinished(mark),
+            Some(row) => columns(&row)?.unfinished(pass),
             None => Ok(Finished::NotBegun),
         }
     };
@@ -168,12 +170,13 @@ pub async fn finish(
 ///
 /// # Cancel safety
 /// Dropped, it may have taken effect.
-pub async fn fail(client: &impl GenericClient, key: &Name, mark: Mark) -> Result<bool> {
+pub async fn fail(client: &impl GenericClient, key: &Name, pass: &Pass) -> Result<bool> {
     let fail = async || -> Result<bool> {
-        let (epoch, token) = parameters(mark)?;
+        let (epoch, token) = parameters(pass.mark())?;
         let statement = format!("{} RETURNING 1", POSTGRES.fail);
-        let parameters: [Parameter<'_>; 3] = [
+        let parameters: [Parameter<'_>; 4] = [
             (&key.as_str(), Type::TEXT),
+            (&pass.name().as_str(), Type::TEXT),
             (&epoch, Type::INT8),
             (&token, Type::INT8),
         ];
@@ -193,13 +196,17 @@ pub async fn fail(client: &impl GenericClient, key: &Name, mark: Mark) -> Result
 ///
 /// # Cancel safety
 /// Safe.
-pub async fn done(client: &impl GenericClient, once: &Once) -> Result<Option<Success>> {
+pub async fn done(
+    client: &impl GenericClient,
+    once: &Once,
+    lock: &Name,
+) -> Result<Option<Success>> {
     let key = once.key().as_str();
     let done = match read(client, key).await {
         Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
         Err(error) => Err(fault(error)),
         Ok(None) => Ok(None),
-        Ok(Some(row)) => columns(&row).and_then(|row| row.success(once)),
+        Ok(Some(row)) => columns(&row).and_then(|row| row.success(once, lock)),
     };
     done.map_err(|error| error.during("look").named(key))
 }
@@ -275,14 +282,15 @@ fn columns(row: &tokio_postgres::Row) -> Result<Row> {
     let read = || {
         Ok(Row {
             key: row.try_get(0)?,
-            epoch: row.try_get(1)?,
-            token: row.try_get(2)?,
-            state: row.try_get(3)?,
-            started: row.try_get(4)?,
-            ended: row.try_get(5)?,
-            expires: row.try_get(6)?,
-            now: row.try_get(7)?,
-            result: row.try_get(8)?,
+            lock: row.try_get(1)?,
+            epoch: row.try_get(2)?,
+            token: row.try_get(3)?,
+            state: row.try_get(4)?,
+            started: row.try_get(5)?,
+            ended: row.try_get(6)?,
+            expires: row.try_get(7)?,
+            now: row.try_get(8)?,
+            result: row.try_get(9)?,
         })
     };
     read().map_err(fault)

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use leasehold_core::Name;
-use leasehold_fence::{Mark, Stale};
+use leasehold_fence::{Pass, Stale};
 
 /// An attempt that didn't end is remembered for no less than this, so that one that is still at it finds its record.
 const ATTEMPT_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -104,8 +104,8 @@ pub enum Finished {
 /// What a repeat is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Success {
-    /// The mark of the attempt that succeeded.
-    pub mark: Mark,
+    /// The lock and the mark of the attempt that succeeded.
+    pub by: Pass,
     /// When that attempt started, by the store's clock.
     pub started: SystemTime,
     /// When it ended, by the store's clock.
@@ -117,17 +117,17 @@ pub struct Success {
 }
 
 /// An attempt under way, or one that crashed and nobody has taken over yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// Its mark.
-    pub by: Mark,
+    /// Its lock and mark.
+    pub by: Pass,
     /// When it started, by the store's clock.
     pub started: SystemTime,
 }
 
 impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an attempt with the token {} is at it", self.by)
+        write!(f, "an attempt with the token {} is at it", self.by.mark())
     }
 }
 
@@ -136,8 +136,8 @@ impl fmt::Display for Running {
 pub struct Record {
     /// The key, as it is in the table.
     pub key: String,
-    /// The mark of the newest attempt.
-    pub mark: Mark,
+    /// The lock that the key belongs to, and the mark of the newest attempt.
+    pub by: Pass,
     /// How it stands with it.
     pub state: State,
     /// When it started, by the store's clock.

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::{Error, ErrorKind, Result};
-use leasehold_fence::{Checked, Mark, Seen, sql};
+use leasehold_core::{Error, ErrorKind, Name, Result};
+use leasehold_fence::{Checked, Mark, Pass, Seen, sql};
 
 use crate::record::{Begun, Finished, Once, Record, Running, State, Success};
-use crate::sql::TABLE;
 
 /// A span as a parameter. What is longer than the clock counts is for ever, too.
 pub(crate) fn span(span: Option<Duration>) -> Option<i64> {
@@ -19,6 +18,7 @@ pub(crate) fn span(span: Option<Duration>) -> Option<i64> {
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) key: String,
+    pub(crate) lock: String,
     pub(crate) epoch: i64,
     pub(crate) token: i64,
     pub(crate) state: String,
@@ -34,7 +34,7 @@ impl Row {
         let state = read_state(&self.state).ok_or_else(|| self.unreadable("state"))?;
         Ok(Record {
             key: self.key.clone(),
-            mark: self.mark()?,
+            by: self.by()?,
             state,
             started: self.time(self.started)?,
             ended: self.ended.map(|ended| self.time(ended)).transpose()?,
@@ -43,14 +43,15 @@ impl Row {
     }
 
     /// The success, if it counts.
-    pub(crate) fn success(self, once: &Once) -> Result<Option<Success>> {
+    pub(crate) fn success(self, once: &Once, lock: &Name) -> Result<Option<Success>> {
         let record = self.record()?;
+        self.belongs(&record.by, lock)?;
         let age = self.now.saturating_sub(self.started);
         if record.state != State::Done || span(once.window()).is_some_and(|window| age >= window) {
             return Ok(None);
         }
         Ok(Some(Success {
-            mark: record.mark,
+            by: record.by,
             started: record.started,
             ended: record.ended.ok_or_else(|| self.unreadable("end"))?,
             age: Duration::from_millis(u64::try_from(age).unwrap_or(0)),
@@ -60,40 +61,59 @@ impl Row {
 
     /// Why an attempt is not the first; `None` when there is no reason left: it has become one by the time that passed
     /// since it was refused.
-    pub(crate) fn refusal(self, once: &Once, mark: Mark) -> Result<Option<Begun>> {
+    pub(crate) fn refusal(self, once: &Once, pass: &Pass) -> Result<Option<Begun>> {
         let record = self.record()?;
-        if let Some(success) = self.success(once)? {
+        if let Some(success) = self.success(once, pass.name())? {
             return Ok(Some(Begun::Done(success)));
         }
-        if record.state == State::Running && record.mark >= mark {
+        if record.state == State::Running && record.by.mark() >= pass.mark() {
             return Ok(Some(Begun::Running(Running {
-                by: record.mark,
+                by: record.by,
                 started: record.started,
             })));
         }
-        Ok(match Seen::from(record.mark).check(mark) {
+        Ok(match Seen::from(record.by.mark()).check(pass.mark()) {
             Checked::Accepted => None,
             Checked::Stale(stale) => Some(Begun::Stale(stale)),
         })
     }
 
     /// Why a result was not stored.
-    pub(crate) fn unfinished(&self, mark: Mark) -> Result<Finished> {
+    pub(crate) fn unfinished(&self, pass: &Pass) -> Result<Finished> {
         let record = self.record()?;
-        Ok(match Seen::from(record.mark).check(mark) {
+        if record.by.name() != pass.name() {
+            // Forgotten, and begun anew under another lock.
+            return Ok(Finished::NotBegun);
+        }
+        Ok(match Seen::from(record.by.mark()).check(pass.mark()) {
             Checked::Stale(stale) => Finished::Stale(stale),
             // The answer to an earlier call was lost.
-            Checked::Accepted if record.mark == mark && record.state == State::Done => {
+            Checked::Accepted if record.by == *pass && record.state == State::Done => {
                 Finished::Recorded
             }
             Checked::Accepted => Finished::NotBegun,
         })
     }
 
-    fn mark(&self) -> Result<Mark> {
-        let seen = sql::seen(self.epoch, self.token)?;
+    fn belongs(&self, by: &Pass, lock: &Name) -> Result<()> {
+        if by.name() == lock {
+            return Ok(());
+        }
+        let what = format!(
+            "the key belongs to the lock \"{}\", under which it was begun with the token {}, and not to \"{lock}\"; \
+             tokens of different locks can't be compared: use that lock, or another key, or forget this one if the work \
+             may be repeated",
+            by.name(),
+            by.mark()
+        );
+        Err(Error::new(ErrorKind::Invalid, what).named(&self.key))
+    }
+
+    fn by(&self) -> Result<Pass> {
+        let lock = Name::new(&self.lock).map_err(|_| self.unreadable("lock"))?;
+        let seen = sql::seen(self.epoch, self.token).map_err(|_| self.unreadable("token"))?;
         let token = seen.token().ok_or_else(|| self.unreadable("token"))?;
-        Ok(Mark::new(seen.epoch(), token))
+        Ok(Pass::new(lock, Mark::new(seen.epoch(), token)))
     }
 
     fn time(&self, millis: i64) -> Result<SystemTime> {
@@ -105,8 +125,8 @@ impl Row {
 
     fn unreadable(&self, what: &str) -> Error {
         let what = format!(
-            "the table {TABLE} has a {what} that leasehold never writes; look at the row, and forget the key if the \
-             work may be repeated"
+            "the record has a {what} that leasehold never writes; look at it, and forget the key if the work may be \
+             repeated"
         );
         Error::new(ErrorKind::Invalid, what).named(&self.key)
     }

@@ -24,16 +24,18 @@ pub struct Statements {
     pub table: &'static str,
     /// Makes the index that [`sweep`](Self::sweep) uses, where there is none. No parameters.
     pub index: &'static str,
-    /// Begins an attempt and locks its row: key, epoch, token, the span after which the attempt is forgotten if it
+    /// Makes a row that counts as none where there is none, and locks it: key. It comes before `begin`, where it is there.
+    pub place: Option<&'static str>,
+    /// Begins an attempt and locks its row: key, lock, epoch, token, the span after which the attempt is forgotten if it
     /// doesn't end (null: never), the age from which on a success no longer counts (null: it always does). Affects one
     /// row if it is the first.
     pub begin: &'static str,
-    /// Records a success: result, the span after which it is forgotten (null: never), key, epoch, token. Affects no row
+    /// Records a success: result, the span after which it is forgotten (null: never), key, lock, epoch, token. Affects no row
     /// unless this attempt is the newest and still running.
     pub finish: &'static str,
-    /// Records that an attempt failed, for showing: key, epoch, token. A repeat needs it only with the same token.
+    /// Records that an attempt failed, for showing: key, lock, epoch, token. A repeat needs it only with the same token.
     pub fail: &'static str,
-    /// What is recorded, if it isn't forgotten: key. Answers key, epoch, token, state, started, ended, expires, the
+    /// What is recorded, if it isn't forgotten: key. Answers key, lock, epoch, token, state, started, ended, expires, the
     /// clock's time, result.
     pub read: &'static str,
     /// As `read` without results, of all keys that begin with this: prefix.
@@ -57,6 +59,7 @@ macro_rules! sqlite_now {
 pub const SQLITE: Statements = Statements {
     table: "CREATE TABLE IF NOT EXISTS leasehold_once (
     key TEXT NOT NULL PRIMARY KEY,
+    lock_name TEXT NOT NULL,
     epoch INTEGER NOT NULL CHECK (typeof(epoch) = 'integer' AND epoch BETWEEN 0 AND 4294967295),
     token INTEGER NOT NULL CHECK (typeof(token) = 'integer' AND token > 0),
     state TEXT NOT NULL CHECK (state IN ('running', 'failed', 'done')),
@@ -66,17 +69,19 @@ pub const SQLITE: Statements = Statements {
     expires INTEGER CHECK (typeof(expires) IN ('integer', 'null'))
 )",
     index: "CREATE INDEX IF NOT EXISTS leasehold_once_expires ON leasehold_once (expires) WHERE expires IS NOT NULL",
+    place: None,
     begin: concat!(
-        "INSERT INTO leasehold_once (key, epoch, token, state, started, expires)
-VALUES (?, ?, ?, 'running', ",
+        "INSERT INTO leasehold_once (key, lock_name, epoch, token, state, started, expires)
+VALUES (?, ?, ?, ?, 'running', ",
         sqlite_now!(),
         ", ",
         sqlite_now!(),
         " + ?)
-ON CONFLICT (key) DO UPDATE SET epoch = excluded.epoch, token = excluded.token, state = 'running',
+ON CONFLICT (key) DO UPDATE SET lock_name = excluded.lock_name, epoch = excluded.epoch, token = excluded.token, state = 'running',
     started = excluded.started, ended = NULL, result = NULL, expires = excluded.expires
 WHERE leasehold_once.expires <= excluded.started
-    OR (leasehold_once.state <> 'done' OR leasehold_once.started <= excluded.started - ?)
+    OR leasehold_once.lock_name = excluded.lock_name
+    AND (leasehold_once.state <> 'done' OR leasehold_once.started <= excluded.started - ?)
     AND ((leasehold_once.epoch, leasehold_once.token) < (excluded.epoch, excluded.token)
         OR leasehold_once.state <> 'running'
         AND (leasehold_once.epoch, leasehold_once.token) = (excluded.epoch, excluded.token))"
@@ -87,16 +92,16 @@ WHERE leasehold_once.expires <= excluded.started
         ", result = ?, expires = ",
         sqlite_now!(),
         " + ?
-WHERE key = ? AND epoch = ? AND token = ? AND state = 'running'"
+WHERE key = ? AND lock_name = ? AND epoch = ? AND token = ? AND state = 'running'"
     ),
     fail: concat!(
         "UPDATE leasehold_once SET state = 'failed', ended = ",
         sqlite_now!(),
         "
-WHERE key = ? AND epoch = ? AND token = ? AND state = 'running'"
+WHERE key = ? AND lock_name = ? AND epoch = ? AND token = ? AND state = 'running'"
     ),
     read: concat!(
-        "SELECT key, epoch, token, state, started, ended, expires, ",
+        "SELECT key, lock_name, epoch, token, state, started, ended, expires, ",
         sqlite_now!(),
         ", result
 FROM leasehold_once WHERE key = ? AND (expires IS NULL OR expires > ",
@@ -104,7 +109,7 @@ FROM leasehold_once WHERE key = ? AND (expires IS NULL OR expires > ",
         ")"
     ),
     list: concat!(
-        "SELECT key, epoch, token, state, started, ended, expires, ",
+        "SELECT key, lock_name, epoch, token, state, started, ended, expires, ",
         sqlite_now!(),
         ", NULL
 FROM leasehold_once WHERE instr(key, ?) = 1 AND (expires IS NULL OR expires > ",
@@ -135,6 +140,7 @@ macro_rules! postgres_now {
 pub const POSTGRES: Statements = Statements {
     table: "CREATE TABLE IF NOT EXISTS leasehold_once (
     key text COLLATE \"C\" PRIMARY KEY,
+    lock_name text COLLATE \"C\" NOT NULL,
     epoch bigint NOT NULL CHECK (epoch BETWEEN 0 AND 4294967295),
     token bigint NOT NULL CHECK (token > 0),
     state text NOT NULL CHECK (state IN ('running', 'failed', 'done')),
@@ -144,25 +150,27 @@ pub const POSTGRES: Statements = Statements {
     expires bigint
 )",
     index: "CREATE INDEX IF NOT EXISTS leasehold_once_expires ON leasehold_once (expires) WHERE expires IS NOT NULL",
+    place: None,
     begin: concat!(
-        "INSERT INTO leasehold_once (key, epoch, token, state, started, expires)
-VALUES ($1, $2, $3, 'running', ",
+        "INSERT INTO leasehold_once (key, lock_name, epoch, token, state, started, expires)
+VALUES ($1, $2, $3, $4, 'running', ",
         postgres_now!(),
         ", ",
         postgres_now!(),
-        " + $4)
-ON CONFLICT (key) DO UPDATE SET epoch = excluded.epoch, token = excluded.token, state = 'running',
+        " + $5)
+ON CONFLICT (key) DO UPDATE SET lock_name = excluded.lock_name, epoch = excluded.epoch, token = excluded.token, state = 'running',
     started = ",
         postgres_now!(),
         ", ended = NULL, result = NULL, expires = ",
         postgres_now!(),
-        " + $4
+        " + $5
 WHERE leasehold_once.expires <= ",
         postgres_now!(),
         "
-    OR (leasehold_once.state <> 'done' OR leasehold_once.started <= ",
+    OR leasehold_once.lock_name = excluded.lock_name
+    AND (leasehold_once.state <> 'done' OR leasehold_once.started <= ",
         postgres_now!(),
-        " - $5)
+        " - $6)
     AND ((leasehold_once.epoch, leasehold_once.token) < (excluded.epoch, excluded.token)
         OR leasehold_once.state <> 'running'
         AND (leasehold_once.epoch, leasehold_once.token) = (excluded.epoch, excluded.token))"
@@ -173,16 +181,16 @@ WHERE leasehold_once.expires <= ",
         ", result = $1, expires = ",
         postgres_now!(),
         " + $2
-WHERE key = $3 AND epoch = $4 AND token = $5 AND state = 'running'"
+WHERE key = $3 AND lock_name = $4 AND epoch = $5 AND token = $6 AND state = 'running'"
     ),
     fail: concat!(
         "UPDATE leasehold_once SET state = 'failed', ended = ",
         postgres_now!(),
         "
-WHERE key = $1 AND epoch = $2 AND token = $3 AND state = 'running'"
+WHERE key = $1 AND lock_name = $2 AND epoch = $3 AND token = $4 AND state = 'running'"
     ),
     read: concat!(
-        "SELECT key, epoch, token, state, started, ended, expires, ",
+        "SELECT key, lock_name, epoch, token, state, started, ended, expires, ",
         postgres_now!(),
         ", result
 FROM leasehold_once WHERE key = $1 AND (expires IS NULL OR expires > ",
@@ -190,7 +198,7 @@ FROM leasehold_once WHERE key = $1 AND (expires IS NULL OR expires > ",
         ")"
     ),
     list: concat!(
-        "SELECT key, epoch, token, state, started, ended, expires, ",
+        "SELECT key, lock_name, epoch, token, state, started, ended, expires, ",
         postgres_now!(),
         ", NULL::bytea
 FROM leasehold_once WHERE starts_with(key, $1) AND (expires IS NULL OR expires > ",
@@ -203,4 +211,125 @@ ORDER BY key"
     sweep: "DELETE FROM leasehold_once WHERE key = ANY (ARRAY(
     SELECT key FROM leasehold_once WHERE expires <= (extract(epoch FROM statement_timestamp()) * 1000)::bigint
     LIMIT $1 FOR UPDATE SKIP LOCKED))",
+};
+
+// Not `NOW`, which has an hour twice where the session's time zone ends its summer.
+macro_rules! mysql_now {
+    () => {
+        "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(3)) DIV 1000)"
+    };
+}
+
+macro_rules! mysql_text {
+    () => {
+        "CONVERT(? USING utf8mb4)"
+    };
+}
+
+/// The statements for MySQL 8.0, MariaDB 10.6 and newer.
+///
+/// Two of them ask for their parameters in another order, as no parameter can be used twice:
+/// - `place`: key.
+/// - `begin`: lock, epoch, token, the span after which the attempt is forgotten, key, lock, the age from which on a
+///   success no longer counts, epoch, token, epoch, token.
+///
+/// Keys and locks are compared by their bytes in UTF-8, whatever the connection's character set. Above READ COMMITTED,
+/// `read` after a `begin` that was refused needs `FOR UPDATE` at its end, as it would else read as of the transaction's
+/// first plain `SELECT`. After an error write nothing: of some the server has rolled back the whole transaction, and takes
+/// what comes next by itself. `innodb_flush_log_at_trx_commit` must be 1, and `sync_binlog` too where there is a binary
+/// log.
+pub const MYSQL: Statements = Statements {
+    table: "CREATE TABLE IF NOT EXISTS leasehold_once (
+    `key` VARBINARY(200) NOT NULL PRIMARY KEY,
+    lock_name VARBINARY(200) NOT NULL,
+    epoch BIGINT NOT NULL CHECK (epoch BETWEEN 0 AND 4294967295),
+    token BIGINT NOT NULL CHECK (token >= 0),
+    state VARCHAR(7) CHARACTER SET ascii COLLATE ascii_bin NOT NULL CHECK (state IN ('running', 'failed', 'done')),
+    started BIGINT NOT NULL,
+    ended BIGINT,
+    result LONGBLOB,
+    expires BIGINT,
+    KEY leasehold_once_expires (expires)
+) ENGINE=InnoDB",
+    index: "",
+    place: Some(concat!(
+        "INSERT INTO leasehold_once (`key`, lock_name, epoch, token, state, started, ended, expires)
+VALUES (",
+        mysql_text!(),
+        ", '', 0, 0, 'failed', 0, 0, 0)
+ON DUPLICATE KEY UPDATE `key` = `key`"
+    )),
+    begin: concat!(
+        "UPDATE leasehold_once SET lock_name = ",
+        mysql_text!(),
+        ", epoch = ?, token = ?, state = 'running', started = ",
+        mysql_now!(),
+        ", ended = NULL, result = NULL, expires = ",
+        mysql_now!(),
+        " + ?
+WHERE `key` = ",
+        mysql_text!(),
+        " AND (expires <= ",
+        mysql_now!(),
+        "
+    OR lock_name = ",
+        mysql_text!(),
+        "
+    AND (state <> 'done' OR started <= ",
+        mysql_now!(),
+        " - ?)
+    AND ((epoch, token) < (?, ?) OR state <> 'running' AND (epoch, token) = (?, ?)))"
+    ),
+    finish: concat!(
+        "UPDATE leasehold_once SET state = 'done', ended = ",
+        mysql_now!(),
+        ", result = ?, expires = ",
+        mysql_now!(),
+        " + ?
+WHERE `key` = ",
+        mysql_text!(),
+        " AND lock_name = ",
+        mysql_text!(),
+        " AND epoch = ? AND token = ? AND state = 'running'"
+    ),
+    fail: concat!(
+        "UPDATE leasehold_once SET state = 'failed', ended = ",
+        mysql_now!(),
+        "
+WHERE `key` = ",
+        mysql_text!(),
+        " AND lock_name = ",
+        mysql_text!(),
+        " AND epoch = ? AND token = ? AND state = 'running'"
+    ),
+    read: concat!(
+        "SELECT `key`, lock_name, epoch, token, state, started, ended, expires, ",
+        mysql_now!(),
+        ", result
+FROM leasehold_once WHERE `key` = ",
+        mysql_text!(),
+        " AND (expires IS NULL OR expires > ",
+        mysql_now!(),
+        ")"
+    ),
+    list: concat!(
+        "SELECT `key`, lock_name, epoch, token, state, started, ended, expires, ",
+        mysql_now!(),
+        ", NULL
+FROM leasehold_once WHERE LOCATE(CAST(",
+        mysql_text!(),
+        " AS BINARY), `key`) = 1 AND (expires IS NULL OR expires > ",
+        mysql_now!(),
+        ")
+ORDER BY `key`"
+    ),
+    forget: concat!(
+        "DELETE FROM leasehold_once WHERE `key` = ",
+        mysql_text!()
+    ),
+    sweep: concat!(
+        "DELETE FROM leasehold_once WHERE expires <= ",
+        mysql_now!(),
+        " ORDER BY expires LIMIT ?"
+    ),
 };

@@ -1,7 +1,7 @@
 //! Records in an SQLite database, for `rusqlite`. The crate's first page has an example.
 
 use leasehold_core::{Error, ErrorKind, Name, Result};
-use leasehold_fence::Mark;
+use leasehold_fence::Pass;
 use leasehold_fence::sql::parameters;
 use leasehold_fence::sqlite::check_durable;
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Transaction};
@@ -29,23 +29,23 @@ pub fn prepare(connection: &Connection) -> Result<()> {
 /// others since this transaction read (begin it with this call, or `IMMEDIATE`); `Unsupported` where a commit doesn't
 /// wait for the disk (`PRAGMA synchronous`), and for a token above SQL's integers; `Invalid` without the table, or with
 /// rows that leasehold never writes.
-pub fn begin(transaction: &Transaction<'_>, once: &Once, mark: Mark) -> Result<Begun> {
-    let key = once.key().as_str();
+pub fn begin(transaction: &Transaction<'_>, once: &Once, pass: &Pass) -> Result<Begun> {
+    let (key, lock) = (once.key().as_str(), pass.name().as_str());
     let begin = || -> Result<Begun> {
         check_durable(transaction)?;
-        let (epoch, token) = parameters(mark)?;
+        let (epoch, token) = parameters(pass.mark())?;
         let (kept, window) = (span(once.attempt_kept()), span(once.window()));
         loop {
             let mut begin = transaction.prepare_cached(SQLITE.begin).map_err(fault)?;
             let first = begin
-                .execute((key, epoch, token, kept, window))
+                .execute((key, lock, epoch, token, kept, window))
                 .map_err(fault)?;
             if first == 1 {
                 return Ok(Begun::First);
             }
             // What refused it may be over now, as time goes on between the two statements.
             if let Some(row) = read(transaction, key)?
-                && let Some(refusal) = row.refusal(once, mark)?
+                && let Some(refusal) = row.refusal(once, pass)?
             {
                 return Ok(refusal);
             }
@@ -62,21 +62,21 @@ pub fn begin(transaction: &Transaction<'_>, once: &Once, mark: Mark) -> Result<B
 pub fn finish(
     transaction: &Transaction<'_>,
     once: &Once,
-    mark: Mark,
+    pass: &Pass,
     result: &[u8],
 ) -> Result<Finished> {
-    let key = once.key().as_str();
+    let (key, lock) = (once.key().as_str(), pass.name().as_str());
     let finish = || -> Result<Finished> {
         check_durable(transaction)?;
-        let (epoch, token) = parameters(mark)?;
+        let (epoch, token) = parameters(pass.mark())?;
         let mut finish = transaction.prepare_cached(SQLITE.finish).map_err(fault)?;
         let recorded = finish
-            .execute((result, span(once.kept()), key, epoch, token))
+            .execute((result, span(once.kept()), key, lock, epoch, token))
             .map_err(fault)?;
         if recorded == 1 {
             return Ok(Finished::Recorded);
         }
-        read(transaction, key)?.map_or(Ok(Finished::NotBegun), |row| row.unfinished(mark))
+        read(transaction, key)?.map_or(Ok(Finished::NotBegun), |row| row.unfinished(pass))
     };
     finish().map_err(|error| error.during("finish").named(key))
 }
@@ -86,10 +86,10 @@ pub fn finish(
 ///
 /// # Errors
 /// As [`begin`].
-pub fn fail(connection: &Connection, key: &Name, mark: Mark) -> Result<bool> {
+pub fn fail(connection: &Connection, key: &Name, pass: &Pass) -> Result<bool> {
     let fail = || -> Result<bool> {
-        let (epoch, token) = parameters(mark)?;
-        let parameters = (key.as_str(), epoch, token);
+        let (epoch, token) = parameters(pass.mark())?;
+        let parameters = (key.as_str(), pass.name().as_str(), epoch, token);
         let failed = connection.execute(SQLITE.fail, parameters).map_err(fault)?;
         Ok(failed == 1)
     };
@@ -101,13 +101,13 @@ pub fn fail(connection: &Connection, key: &Name, mark: Mark) -> Result<bool> {
 ///
 /// # Errors
 /// As [`begin`].
-pub fn done(connection: &Connection, once: &Once) -> Result<Option<Success>> {
+pub fn done(connection: &Connection, once: &Once, lock: &Name) -> Result<Option<Success>> {
     let key = once.key().as_str();
     let done = || -> Result<Option<Success>> {
         if !is_there(connection)? {
             return Ok(None);
         }
-        read(connection, key)?.map_or(Ok(None), |row| row.success(once))
+        read(connection, key)?.map_or(Ok(None), |row| row.success(once, lock))
     };
     done().map_err(|error| error.during("look").named(key))
 }
@@ -171,14 +171,15 @@ fn read(connection: &Connection, key: &str) -> Result<Option<Row>> {
 fn columns(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     Ok(Row {
         key: row.get(0)?,
-        epoch: row.get(1)?,
-        token: row.get(2)?,
-        state: row.get(3)?,
-        started: row.get(4)?,
-        ended: row.get(5)?,
-        expires: row.get(6)?,
-        now: row.get(7)?,
-        result: row.get(8)?,
+        lock: row.get(1)?,
+        epoch: row.get(2)?,
+        token: row.get(3)?,
+        state: row.get(4)?,
+        started: row.get(5)?,
+        ended: row.get(6)?,
+        expires: row.get(7)?,
+        now: row.get(8)?,
+        result: row.get(9)?,
     })
 }
 

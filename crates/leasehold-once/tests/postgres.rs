@@ -1,4 +1,4 @@
-//! Records in a PostgreSQL database. What both databases do is in `workers`.
+//! Records in a PostgreSQL database. What all databases do is in `workers`.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use leasehold_core::{ErrorKind, Name};
-use leasehold_fence::Mark;
-use leasehold_once::{Begun, Finished, Once, State, Success, postgres};
+use leasehold_fence::Pass;
+use leasehold_once::{Begun, Finished, Once, postgres};
 use leasehold_testkit::servers::Postgres;
 use tokio_postgres::{Client, IsolationLevel, NoTls};
 
@@ -30,30 +30,27 @@ fn nightly() -> Once {
     Once::new(Name::new("nightly").unwrap())
 }
 
-fn mark(text: &str) -> Mark {
-    text.parse().unwrap()
+/// A hold of the one lock that the keys belong to.
+fn pass(token: &str) -> Pass {
+    format!("nights:{token}").parse().unwrap()
+}
+
+fn lock() -> Name {
+    Name::new("nights").unwrap()
 }
 
 async fn begin(client: &mut Client, once: &Once, text: &str) -> leasehold_core::Result<Begun> {
     let transaction = client.transaction().await.unwrap();
-    let begun = postgres::begin(&transaction, once, mark(text)).await?;
+    let begun = postgres::begin(&transaction, once, &pass(text)).await?;
     transaction.commit().await.unwrap();
     Ok(begun)
 }
 
 async fn finish(client: &mut Client, once: &Once, text: &str) -> Finished {
     let transaction = client.transaction().await.unwrap();
-    let finished = postgres::finish(&transaction, once, mark(text), text.as_bytes()).await;
+    let finished = postgres::finish(&transaction, once, &pass(text), text.as_bytes()).await;
     transaction.commit().await.unwrap();
     finished.unwrap()
-}
-
-#[track_caller]
-fn done(begun: leasehold_core::Result<Begun>) -> Success {
-    match begun.unwrap() {
-        Begun::Done(success) => success,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// Lets all that is recorded be so much older.
@@ -64,80 +61,6 @@ async fn age(client: &Client, by: Duration) {
 }
 
 #[tokio::test]
-async fn attempts_are_told_apart_by_their_marks_periods_and_times() {
-    let server = Postgres::start().unwrap();
-    let mut client = connect(&server).await;
-    let once = nightly().per(24 * HOUR);
-    assert_eq!(postgres::done(&client, &once).await.unwrap(), None);
-    assert_eq!(
-        begin(&mut client, &once, "3.41").await.unwrap(),
-        Begun::First
-    );
-    let same = begin(&mut client, &once, "3.41").await.unwrap();
-    assert!(
-        matches!(&same, Begun::Running(attempt) if attempt.by == mark("3.41")),
-        "{same:?}"
-    );
-    assert!(
-        postgres::fail(&client, once.key(), mark("3.41"))
-            .await
-            .unwrap()
-    );
-    assert!(matches!(
-        begin(&mut client, &once, "3.40").await.unwrap(),
-        Begun::Stale(_)
-    ));
-    assert_eq!(
-        begin(&mut client, &once, "10.1").await.unwrap(),
-        Begun::First
-    );
-    age(&client, HOUR / 6).await;
-    assert!(matches!(
-        finish(&mut client, &once, "3.41").await,
-        Finished::Stale(_)
-    ));
-    assert_eq!(finish(&mut client, &once, "10.1").await, Finished::Recorded);
-    assert_eq!(finish(&mut client, &once, "10.1").await, Finished::Recorded);
-    age(&client, 21 * HOUR).await;
-    let success = done(begin(&mut client, &once, "10.2").await);
-    assert_eq!(
-        (success.result.as_slice(), success.mark),
-        (b"10.1".as_slice(), mark("10.1"))
-    );
-    assert!(
-        success.age > 21 * HOUR && success.age < 22 * HOUR,
-        "{:?}",
-        success.age
-    );
-    age(&client, 3 * HOUR - HOUR / 6).await;
-    assert_eq!(postgres::done(&client, &once).await.unwrap(), None);
-    assert_eq!(
-        begin(&mut client, &once, "10.2").await.unwrap(),
-        Begun::First
-    );
-    assert_eq!(finish(&mut client, &once, "10.2").await, Finished::Recorded);
-
-    // Forgotten after two periods, and then swept.
-    let listed = postgres::list(&client, "night").await.unwrap();
-    assert_eq!((listed.len(), listed[0].state), (1, State::Done));
-    assert_eq!(postgres::list(&client, "%").await.unwrap(), []);
-    assert_eq!(postgres::sweep(&client, 9).await.unwrap(), 0);
-    age(&client, 48 * HOUR).await;
-    assert_eq!(postgres::list(&client, "").await.unwrap(), []);
-    assert_eq!(begin(&mut client, &once, "1").await.unwrap(), Begun::First);
-    age(&client, 200 * HOUR).await;
-    assert_eq!(postgres::sweep(&client, 9).await.unwrap(), 1);
-    assert_eq!(finish(&mut client, &once, "1").await, Finished::NotBegun);
-    assert_eq!(begin(&mut client, &once, "1").await.unwrap(), Begun::First);
-    assert!(postgres::forget(&client, once.key()).await.unwrap());
-    assert!(!postgres::forget(&client, once.key()).await.unwrap());
-    let error = begin(&mut client, &once, "9223372036854775808")
-        .await
-        .unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-}
-
-#[tokio::test]
 async fn an_attempt_starts_when_it_begins_and_not_with_its_transaction() {
     let server = Postgres::start().unwrap();
     let mut client = connect(&server).await;
@@ -145,7 +68,7 @@ async fn an_attempt_starts_when_it_begins_and_not_with_its_transaction() {
     let time = "SELECT (extract(epoch FROM now()) * 1000)::bigint";
     let opened: i64 = transaction.query_one(time, &[]).await.unwrap().get(0);
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let begun = postgres::begin(&transaction, &nightly(), mark("7")).await;
+    let begun = postgres::begin(&transaction, &nightly(), &pass("7")).await;
     assert_eq!(begun.unwrap(), Begun::First);
     let started = "SELECT started FROM leasehold_once";
     let started: i64 = transaction.query_one(started, &[]).await.unwrap().get(0);
@@ -166,7 +89,7 @@ async fn sweeping_waits_for_nobody_and_is_bounded() {
     let again = Once::new(Name::new("x/0").unwrap()).keep(HOUR);
     let open = other.transaction().await.unwrap();
     assert_eq!(
-        postgres::begin(&open, &again, mark("2")).await.unwrap(),
+        postgres::begin(&open, &again, &pass("2")).await.unwrap(),
         Begun::First
     );
     let sweep = async |most| {
@@ -187,7 +110,9 @@ async fn above_read_committed_an_attempt_that_waited_is_told_to_try_again() {
     let (mut first, mut second) = (connect(&server).await, connect(&server).await);
     let open = first.transaction().await.unwrap();
     assert_eq!(
-        postgres::begin(&open, &nightly(), mark("7")).await.unwrap(),
+        postgres::begin(&open, &nightly(), &pass("7"))
+            .await
+            .unwrap(),
         Begun::First
     );
     let waiting = tokio::spawn(async move {
@@ -195,7 +120,7 @@ async fn above_read_committed_an_attempt_that_waited_is_told_to_try_again() {
             .build_transaction()
             .isolation_level(IsolationLevel::Serializable);
         let transaction = strict.start().await.unwrap();
-        postgres::begin(&transaction, &nightly(), mark("8")).await
+        postgres::begin(&transaction, &nightly(), &pass("8")).await
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!waiting.is_finished(), "two attempts overlap");
@@ -219,7 +144,7 @@ async fn the_commit_of_a_success_waits_for_the_disk_though_the_session_does_not(
         Begun::First
     );
     let transaction = client.transaction().await.unwrap();
-    let finished = postgres::finish(&transaction, &nightly(), mark("7"), b"").await;
+    let finished = postgres::finish(&transaction, &nightly(), &pass("7"), b"").await;
     assert_eq!(finished.unwrap(), Finished::Recorded);
     let row = transaction.query_one("SHOW synchronous_commit", &[]).await;
     assert_eq!(row.unwrap().get::<_, String>(0), "on");
@@ -248,7 +173,10 @@ async fn a_role_needs_no_more_than_to_use_the_table() {
         .batch_execute("DROP TABLE leasehold_once")
         .await
         .unwrap();
-    assert_eq!(postgres::done(&app, &nightly()).await.unwrap(), None);
+    assert_eq!(
+        postgres::done(&app, &nightly(), &lock()).await.unwrap(),
+        None
+    );
     assert_eq!(postgres::list(&app, "").await.unwrap(), []);
     let error = begin(&mut app, &nightly(), "7").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);

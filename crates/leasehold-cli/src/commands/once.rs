@@ -2,6 +2,7 @@
 
 mod attempt;
 mod records;
+mod stores;
 
 use leasehold_once::Record;
 use serde::Serialize;
@@ -15,7 +16,9 @@ use crate::show::{self, clean};
 
 pub(super) use self::attempt::{Attempt, Begin};
 
-const HEAD: [&str; 6] = ["KEY", "STATE", "TOKEN", "STARTED", "ENDED", "EXPIRES"];
+const HEAD: [&str; 7] = [
+    "KEY", "STATE", "LOCK", "TOKEN", "STARTED", "ENDED", "EXPIRES",
+];
 
 pub(crate) async fn once(asked: Once, context: &Context) -> Result<u8, Failure> {
     match asked {
@@ -29,11 +32,12 @@ async fn list(args: &OnceList, context: &Context) -> Result<u8, Failure> {
     let found = records.list(context, &args.prefix).await?;
     if context.printer.json {
         for record in &found {
-            let json = RecordJson::new(record, &records.shown);
+            let json = RecordJson::new(record, &records);
             context.printer.out_json(&json)?;
         }
     } else if !found.is_empty() {
-        let rows = found.iter().map(row).collect();
+        let rows = found.iter().map(|record| row(record, &records.prefix));
+        let rows = rows.collect();
         context.printer.out(&show::table(HEAD, rows))?;
     }
     Ok(0)
@@ -42,7 +46,7 @@ async fn list(args: &OnceList, context: &Context) -> Result<u8, Failure> {
 async fn forget(args: &OnceForget, context: &Context) -> Result<u8, Failure> {
     let OnceForget { key } = args;
     let records = Records::of(context).await?;
-    let name = records.key(key)?;
+    let name = records.name(key)?;
     let forgotten = records.forget(context, &name).await?;
     let (outcome, text, code) = if forgotten {
         ("forgotten", "forgotten; its job runs again", 0)
@@ -65,17 +69,23 @@ async fn forget(args: &OnceForget, context: &Context) -> Result<u8, Failure> {
     Ok(code)
 }
 
-fn row(record: &Record) -> [String; 6] {
+fn row(record: &Record, prefix: &str) -> [String; 7] {
     let time = |time| humantime::format_rfc3339_seconds(time).to_string();
     let or_none = |at: Option<_>| at.map_or_else(|| "-".to_owned(), time);
     [
-        clean(&record.key),
+        clean(without(prefix, &record.key)),
         record.state.as_str().to_owned(),
-        record.mark.to_string(),
+        clean(without(prefix, record.by.name().as_str())),
+        record.by.mark().to_string(),
         time(record.started),
         or_none(record.ended),
         or_none(record.expires),
     ]
+}
+
+/// A name as it is given on the command line.
+fn without<'a>(prefix: &str, name: &'a str) -> &'a str {
+    name.strip_prefix(prefix).unwrap_or(name)
 }
 
 #[derive(Serialize)]
@@ -84,6 +94,7 @@ struct RecordJson<'a> {
     key: &'a str,
     store: &'a str,
     state: &'static str,
+    lock: &'a str,
     epoch: u32,
     token: String,
     started: String,
@@ -92,14 +103,15 @@ struct RecordJson<'a> {
 }
 
 impl<'a> RecordJson<'a> {
-    fn new(record: &'a Record, store: &'a str) -> Self {
+    fn new(record: &'a Record, records: &'a Records) -> Self {
         Self {
             schema: SCHEMA,
-            key: &record.key,
-            store,
+            key: without(&records.prefix, &record.key),
+            store: &records.shown,
             state: record.state.as_str(),
-            epoch: record.mark.epoch(),
-            token: record.mark.token().to_string(),
+            lock: without(&records.prefix, record.by.name().as_str()),
+            epoch: record.by.mark().epoch(),
+            token: record.by.mark().token().to_string(),
             started: show::time(record.started),
             ended: record.ended.map(show::time),
             expires: record.expires.map(show::time),

@@ -2,8 +2,8 @@
 
 use std::ffi::OsStr;
 
-use leasehold::Guard;
-use leasehold_fence::Mark;
+use leasehold::{Guard, Name};
+use leasehold_fence::{Mark, Pass};
 use leasehold_once::{Begun, Finished, Once, Success};
 
 use super::records::Records;
@@ -19,6 +19,8 @@ use crate::usage::quoted;
 pub(in crate::commands) struct Attempt {
     records: Records,
     once: Once,
+    /// The lock that the key belongs to.
+    lock: Name,
     /// The key as it was given.
     key: String,
     lost_code: u8,
@@ -42,11 +44,12 @@ impl Attempt {
         }
         let records = Records::of(context).await?;
         let key = args.once.as_ref().unwrap_or(&args.claim.name).clone();
-        let mut once = Once::new(records.key(&key)?);
+        let mut once = Once::new(records.name(&key)?);
         if let Some(period) = args.once_per {
             once = once.per(period);
         }
         Ok(Some(Self {
+            lock: records.name(&args.claim.name)?,
             records,
             once,
             key,
@@ -56,7 +59,10 @@ impl Attempt {
 
     /// Looks whether there is anything to do, before the lock is asked for: it may be busy with what is done.
     pub(in crate::commands) async fn look(&self, asking: &Asking<'_>) -> Result<Begin, Failure> {
-        let done = self.records.done(asking.context, &self.once).await?;
+        let done = self
+            .records
+            .done(asking.context, &self.once, &self.lock)
+            .await?;
         Ok(match done {
             Some(success) => self.skip(asking, &success),
             None => Begin::Work,
@@ -69,19 +75,24 @@ impl Attempt {
         asking: &Asking<'_>,
         guard: &Guard,
     ) -> Result<Begin, Failure> {
-        let mark = Mark::from(guard.token());
-        let by = match self.records.begin(asking.context, &self.once, mark).await? {
+        let pass = self.pass(guard);
+        let by = match self
+            .records
+            .begin(asking.context, &self.once, &pass)
+            .await?
+        {
             Begun::First => return Ok(Begin::Work),
             Begun::Done(success) => return Ok(self.skip(asking, &success)),
             // The token is this hold's alone: the answer to an earlier question was lost.
-            Begun::Running(attempt) if attempt.by == mark => return Ok(Begin::Work),
-            Begun::Running(attempt) => attempt.by.to_string(),
+            Begun::Running(attempt) if attempt.by == pass => return Ok(Begin::Work),
+            Begun::Running(attempt) => attempt.by.mark().to_string(),
             Begun::Stale(stale) => stale.seen.to_string(),
         };
         let key = &self.key;
+        let mark = pass.mark();
         let text = format!(
-            "\"{key}\" has been begun with the token {by}, which is newer than this lock's, {mark}: under another lock, \
-             or before tokens went back; the command did not run; if no other run is under way: leasehold once forget {}",
+            "\"{key}\" has been begun with the token {by}, which is newer than this hold's, {mark}: this hold is over, or \
+             tokens went back; the command did not run; if no other run is under way: leasehold once forget {}",
             quoted(OsStr::new(key))
         );
         asking.say(Level::Error, "stale", &mark.to_string(), &text);
@@ -99,11 +110,11 @@ impl Attempt {
             self.fail(asking, guard).await;
             return code;
         }
-        let mark = Mark::from(guard.token());
+        let pass = self.pass(guard);
         let held = || guard.is_held();
         let finished = self
             .records
-            .finish(asking.context, &self.once, mark, held)
+            .finish(asking.context, &self.once, &pass, &held)
             .await;
         let (why, code) = match finished {
             Ok(Some(Finished::Recorded)) => return code,
@@ -119,17 +130,21 @@ impl Attempt {
             "the command succeeded, but \"{}\" is not recorded: {why}; a repeat runs it again",
             self.key
         );
-        asking.say(Level::Error, "unrecorded", &mark.to_string(), &text);
+        asking.say(Level::Error, "unrecorded", &pass.mark().to_string(), &text);
         code
     }
 
     /// Records that the job failed. That it can't be recorded changes nothing: a repeat has a newer token.
     pub(in crate::commands) async fn fail(&self, asking: &Asking<'_>, guard: &Guard) {
-        let mark = Mark::from(guard.token());
+        let pass = self.pass(guard);
         let _ = self
             .records
-            .fail(asking.context, self.once.key(), mark)
+            .fail(asking.context, self.once.key(), &pass)
             .await;
+    }
+
+    fn pass(&self, guard: &Guard) -> Pass {
+        Pass::new(self.lock.clone(), Mark::from(guard.token()))
     }
 
     fn skip(&self, asking: &Asking<'_>, success: &Success) -> Begin {
@@ -148,7 +163,7 @@ impl Attempt {
         asking.say(
             Level::Info,
             "skipped",
-            &success.mark.token().to_string(),
+            &success.by.mark().token().to_string(),
             &text,
         );
         Begin::Over(0)

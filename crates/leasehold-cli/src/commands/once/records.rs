@@ -1,47 +1,45 @@
 //! Where records of what happened once are kept: the one place that knows which stores keep them.
 
-use leasehold::{Error, ErrorKind, Name, StoreUrl};
-use leasehold_fence::Mark;
-use leasehold_once::{Begun, Finished, Once, Record, Success, postgres, sqlite};
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use leasehold::{Name, StoreUrl};
+use leasehold_fence::Pass;
+use leasehold_once::{Begun, Finished, Once, Record, Success};
 
+use super::stores::{Postgres, Redis, Sqlite};
 use crate::commands::{Context, database};
 use crate::exit::Failure;
-
-/// How many records whose time is over go with one that is written.
-const SWEPT: u32 = 100;
 
 /// The records at the store that was chosen.
 pub(super) struct Records {
     kept: Kept,
-    prefix: String,
+    /// What the store puts before keys and locks.
+    pub(super) prefix: String,
     /// The store's URL without secrets.
     pub(super) shown: String,
 }
 
 enum Kept {
-    Sqlite(Connection),
-    /// A connection for each question: between the beginning of a job and its end one can break.
-    Postgres(StoreUrl),
+    Postgres(Postgres),
+    Redis(Redis),
+    Sqlite(Sqlite),
+}
+
+/// Asks whichever store it is, until it answers, for as long as an answer may take.
+macro_rules! ask {
+    ($records:ident, $context:ident, $store:ident => $question:expr) => {
+        match &$records.kept {
+            Kept::Postgres($store) => $records.answer($context, async || $question.await).await,
+            Kept::Redis($store) => $records.answer($context, async || $question.await).await,
+            Kept::Sqlite($store) => $records.answer($context, async || $question).await,
+        }
+    };
 }
 
 impl Records {
     /// The records at the store that was chosen, which isn't asked yet.
     pub(super) async fn of(context: &Context) -> Result<Self, Failure> {
         let (url, shown) = context.chosen()?;
-        let mut bare = url.clone();
-        let prefix = bare.take("prefix").unwrap_or_default();
-        let kept = match url.scheme() {
-            "sqlite" => database::sqlite(context, url, &bare)
-                .await
-                .map(Kept::Sqlite),
-            "postgres" | "postgresql" => Ok(Kept::Postgres(bare)),
-            other => Err(Failure::config(format!(
-                "a store of {other}:// keeps no records of what happened once; sqlite:// does, and postgres:// for \
-                 several hosts: name one of them with --store"
-            ))),
-        };
-        let kept = kept.map_err(|failure| failure.during("connect").on(&shown))?;
+        let kept = kept(context, url).await;
+        let (kept, prefix) = kept.map_err(|failure| failure.during("connect").on(&shown))?;
         Ok(Self {
             kept,
             prefix,
@@ -49,9 +47,9 @@ impl Records {
         })
     }
 
-    /// A key as the store has it.
-    pub(super) fn key(&self, key: &str) -> Result<Name, Failure> {
-        Ok(Name::new(&format!("{}{key}", self.prefix))?)
+    /// A key, or a lock, as the store has it.
+    pub(super) fn name(&self, name: &str) -> Result<Name, Failure> {
+        Ok(Name::new(&format!("{}{name}", self.prefix))?)
     }
 
     /// The success, if it has happened and still counts.
@@ -59,13 +57,9 @@ impl Records {
         &self,
         context: &Context,
         once: &Once,
+        lock: &Name,
     ) -> Result<Option<Success>, Failure> {
-        self.ask(
-            context,
-            |database| sqlite::done(database, once),
-            async |client| postgres::done(client, once).await,
-        )
-        .await
+        ask!(self, context, store => store.done(once, lock))
     }
 
     /// Begins an attempt. Asked again after an answer that was lost, it finds itself running.
@@ -73,26 +67,9 @@ impl Records {
         &self,
         context: &Context,
         once: &Once,
-        mark: Mark,
+        pass: &Pass,
     ) -> Result<Begun, Failure> {
-        self.ask(
-            context,
-            |database| {
-                let transaction = open(database)?;
-                sqlite::prepare(&transaction)?;
-                let begun = sqlite::begin(&transaction, once, mark)?;
-                transaction.commit().map_err(unwritten)?;
-                Ok(begun)
-            },
-            async |client| {
-                postgres::prepare(client).await?;
-                let transaction = client.transaction().await.map_err(unwritten)?;
-                let begun = postgres::begin(&transaction, once, mark).await?;
-                transaction.commit().await.map_err(unwritten)?;
-                Ok(begun)
-            },
-        )
-        .await
+        ask!(self, context, store => store.begin(once, pass))
     }
 
     /// Records a success, if the lock is still held when it is about to be committed; `None` if it isn't. Makes room
@@ -101,33 +78,10 @@ impl Records {
         &self,
         context: &Context,
         once: &Once,
-        mark: Mark,
-        is_held: impl Fn() -> bool,
+        pass: &Pass,
+        is_held: &dyn Fn() -> bool,
     ) -> Result<Option<Finished>, Failure> {
-        self.ask(
-            context,
-            |database| {
-                let transaction = open(database)?;
-                let finished = sqlite::finish(&transaction, once, mark, b"")?;
-                if !is_held() {
-                    return Ok(None);
-                }
-                transaction.commit().map_err(unwritten)?;
-                let _ = sqlite::sweep(database, SWEPT);
-                Ok(Some(finished))
-            },
-            async |client| {
-                let transaction = client.transaction().await.map_err(unwritten)?;
-                let finished = postgres::finish(&transaction, once, mark, b"").await?;
-                if !is_held() {
-                    return Ok(None);
-                }
-                transaction.commit().await.map_err(unwritten)?;
-                let _ = postgres::sweep(client, SWEPT).await;
-                Ok(Some(finished))
-            },
-        )
-        .await
+        ask!(self, context, store => store.finish(once, pass, is_held))
     }
 
     /// Says that an attempt failed, for `list` to show.
@@ -135,60 +89,31 @@ impl Records {
         &self,
         context: &Context,
         key: &Name,
-        mark: Mark,
+        pass: &Pass,
     ) -> Result<bool, Failure> {
-        self.ask(
-            context,
-            |database| sqlite::fail(database, key, mark),
-            async |client| postgres::fail(client, key, mark).await,
-        )
-        .await
+        ask!(self, context, store => store.fail(key, pass))
     }
 
-    /// The records of all keys that begin with this, and their keys without the store's prefix.
+    /// The records of all keys that begin with this.
     pub(super) async fn list(
         &self,
         context: &Context,
         prefix: &str,
     ) -> Result<Vec<Record>, Failure> {
         let all = format!("{}{prefix}", self.prefix);
-        let mut found = self
-            .ask(
-                context,
-                |database| sqlite::list(database, &all),
-                async |client| postgres::list(client, &all).await,
-            )
-            .await?;
-        for record in &mut found {
-            record.key.drain(..self.prefix.len());
-        }
-        Ok(found)
+        ask!(self, context, store => store.list(&all))
     }
 
     /// Forgets a key; answers whether there was a record.
     pub(super) async fn forget(&self, context: &Context, key: &Name) -> Result<bool, Failure> {
-        self.ask(
-            context,
-            |database| sqlite::forget(database, key),
-            async |client| postgres::forget(client, key).await,
-        )
-        .await
+        ask!(self, context, store => store.forget(key))
     }
 
-    /// Asks the store until it answers, for as long as an answer may take.
-    async fn ask<T>(
+    async fn answer<T>(
         &self,
         context: &Context,
-        sqlite: impl Fn(&Connection) -> leasehold::Result<T>,
-        postgres: impl AsyncFn(&mut tokio_postgres::Client) -> leasehold::Result<T>,
+        question: impl AsyncFn() -> leasehold::Result<T>,
     ) -> Result<T, Failure> {
-        let question = async || match &self.kept {
-            Kept::Sqlite(database) => sqlite(database),
-            Kept::Postgres(url) => {
-                let mut client = leasehold_postgres::connection(url.clone()).await?;
-                postgres(&mut client).await
-            }
-        };
         // The key has been checked: what can't be right is in the store.
         let question = async || {
             question()
@@ -201,10 +126,20 @@ impl Records {
     }
 }
 
-fn open(database: &Connection) -> leasehold::Result<Transaction<'_>> {
-    Transaction::new_unchecked(database, TransactionBehavior::Immediate).map_err(unwritten)
-}
-
-fn unwritten(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::Unavailable, "the record can't be written").because(error)
+/// The store of this URL, and what it puts before names.
+async fn kept(context: &Context, url: StoreUrl) -> Result<(Kept, String), Failure> {
+    let mut bare = url.clone();
+    let prefix = bare.take("prefix").unwrap_or_default();
+    let kept = match url.scheme() {
+        "postgres" | "postgresql" => Kept::Postgres(Postgres(bare)),
+        "redis" | "rediss" | "redis+unix" => Kept::Redis(Redis(bare)),
+        "sqlite" => Kept::Sqlite(Sqlite(database::sqlite(context, url, &bare).await?)),
+        other => {
+            return Err(Failure::config(format!(
+                "a store of {other}:// keeps no records of what happened once; sqlite:// does, and for several hosts \
+                 postgres://, redis://, rediss:// and redis+unix://: name one of them with --store"
+            )));
+        }
+    };
+    Ok((kept, prefix))
 }

@@ -15,7 +15,10 @@ fn requests_that_come_again_and_at_once_are_charged_once_and_get_one_receipt() {
         let receipts: Vec<String> = at_once(10, || line(&shop)).iter().map(out).collect();
         let later = out(&line(&shop).output().unwrap());
         assert!(later.starts_with("receipt charge/4711/990/"), "{later}");
-        assert!(receipts.iter().all(|receipt| *receipt == later), "{receipts:?}");
+        assert!(
+            receipts.iter().all(|receipt| *receipt == later),
+            "{receipts:?}"
+        );
         assert_eq!(shop.number(CHARGED), 1);
     }
 }

@@ -15,7 +15,10 @@ fn of_instances_that_start_at_once_one_migrates() {
     for shop in Shop::each(TABLES) {
         let mut said: Vec<String> = at_once(10, || line(&shop)).iter().map(out).collect();
         said.sort();
-        assert_eq!((said[0].as_str(), said[1].as_str()), ("migrated", "nothing to do"));
+        assert_eq!(
+            (said[0].as_str(), said[1].as_str()),
+            ("migrated", "nothing to do")
+        );
         assert_eq!(said.iter().filter(|said| *said == "migrated").count(), 1);
         assert_eq!(shop.number(PRICE), 300);
     }

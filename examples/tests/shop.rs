@@ -66,7 +66,8 @@ impl Shop {
     pub(crate) fn line(&self, example: &str, program: &str) -> Command {
         let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join(example);
         let readme = fs::read_to_string(readme.join("README.md")).unwrap();
-        let begin = format!("cargo run -p leasehold-examples --bin {example} -- sqlite:///tmp/shop.db");
+        let begin =
+            format!("cargo run -p leasehold-examples --bin {example} -- sqlite:///tmp/shop.db");
         let line = readme.lines().find_map(|line| line.strip_prefix(&begin));
         let mut command = Command::new(program);
         command.arg(self.url());

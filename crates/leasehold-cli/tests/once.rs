@@ -222,11 +222,10 @@ fn a_lock_that_is_lost_while_the_record_has_to_wait_records_nothing() {
 
 #[test]
 fn a_frozen_run_that_wakes_after_a_newer_one_succeeded_records_nothing() {
-    for postgres in [None, Some(Postgres::start().unwrap())] {
-        let host = match &postgres {
-            None => Host::new(),
-            Some(postgres) => Host::on(postgres.url()),
-        };
+    let postgres = Postgres::start().unwrap();
+    let redis = Redis::start(RedisEdition::Redis7).unwrap();
+    let servers = [postgres.url(), redis.url()].map(Host::on);
+    for host in [Host::new()].into_iter().chain(servers) {
         let holding = host.hold("n", &["--once", "k", "--ttl", "3s"]);
         common::signal(holding.pid(), Signal::STOP);
         run(&host, "n", &["--once", "k", "--wait", "30s"]).is(0);

@@ -1,8 +1,5 @@
 //! Records in a PostgreSQL database. What all databases do is in `workers`.
 
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use leasehold_core::{ErrorKind, Name};

@@ -14,23 +14,23 @@ use tokio_postgres::NoTls;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const COUNT: &str = "SELECT count FROM stock WHERE item = $1";
-const RESERVE: &str = "UPDATE stock SET count = $2 WHERE item = $1";
+const RESERVE: &str = "UPDATE stock SET count = $1 WHERE item = $2";
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
-    let [_, url, item, pieces] = &args[..] else {
-        return Err("usage: stock URL ITEM PIECES".into());
+    let [_, database, locks, item, pieces] = &args[..] else {
+        return Err("usage: stock DATABASE LOCKS ITEM PIECES".into());
     };
     let pieces: i64 = pieces.parse()?;
-    let client = leasehold::connect(url).await?;
+    let client = leasehold::connect(locks).await?;
     let lock = client.lock(&format!("stock/{item}"))?;
     let guard = lock.acquire_within(Duration::from_secs(60)).await?;
     let guard = guard.ok_or("others have been at it for a minute")?;
 
     // The work is dropped the moment the lock is lost.
     let mark = Mark::from(guard.token());
-    let left = guard.run(reserve(url, item, pieces, mark)).await??;
+    let left = guard.run(reserve(database, item, pieces, mark)).await??;
     println!("{left} left");
 
     guard.release().await?;
@@ -58,7 +58,7 @@ fn on_sqlite(path: &str, resource: &Name, item: &str, pieces: i64, mark: Mark) -
     }
     let count = transaction.query_row(COUNT, [item], |row| row.get(0))?;
     let left = take(count, pieces)?;
-    transaction.execute(RESERVE, (item, left))?;
+    transaction.execute(RESERVE, (left, item))?;
     transaction.commit()?;
     Ok(left)
 }
@@ -82,7 +82,7 @@ async fn on_postgres(
     }
     let count = transaction.query_one(COUNT, &[&item]).await?.get(0);
     let left = take(count, pieces)?;
-    transaction.execute(RESERVE, &[&item, &left]).await?;
+    transaction.execute(RESERVE, &[&left, &item]).await?;
     transaction.commit().await?;
     Ok(left)
 }

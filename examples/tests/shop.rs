@@ -71,7 +71,11 @@ impl Shop {
         let line = readme.lines().find_map(|line| line.strip_prefix(&begin));
         let mut command = Command::new(program);
         command.arg(self.url());
-        command.args(line.unwrap().split_whitespace());
+        let words = line.unwrap().split_whitespace();
+        command.args(words.map(|word| match word {
+            "sqlite:///tmp/locks.db" => self.url().replace("shop.db", "locks.db"),
+            word => word.to_owned(),
+        }));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

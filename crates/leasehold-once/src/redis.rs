@@ -311,21 +311,35 @@ fn no_record() -> Error {
     )
 }
 
+/// What a script is told that was refused a command or a key; no code of its own tells that in older servers.
+const LACKS_RIGHT: [&str; 3] = [
+    "ACL failure in script",
+    "can't run this command or subcommand",
+    "can't access at least one of the keys",
+];
+
 fn fault(error: RedisError) -> Error {
     let text = error.to_string();
+    let refused = error.kind() == Kind::AuthenticationFailed
+        || error.kind() == Kind::Server(ServerErrorKind::NoPerm)
+        || LACKS_RIGHT.iter().any(|sign| text.contains(sign));
     let lost = error.is_io_error() || error.is_timeout() || error.is_connection_dropped();
-    let (kind, what) = match error.kind() {
-        _ if lost => (
+    if text.contains("holds no record") || text.contains("WRONGTYPE") {
+        return no_record();
+    }
+    let (kind, what) = if lost {
+        (
             ErrorKind::Ambiguous,
             "the connection broke before the server answered; the same call again is safe",
-        ),
-        _ if text.contains("holds no record") || text.contains("WRONGTYPE") => return no_record(),
-        Kind::AuthenticationFailed | Kind::Server(ServerErrorKind::NoPerm) => (
+        )
+    } else if refused {
+        (
             ErrorKind::Unauthorized,
             "the server refuses the user, or a right that is needed: EVALSHA, EVAL, SCRIPT LOAD, HMGET, HSET, DEL, \
              EXISTS, PTTL, PEXPIRE, PERSIST and TIME on the keys leasehold:once:*, and SCAN to list them",
-        ),
-        _ => (ErrorKind::Unavailable, "the server refused the request"),
+        )
+    } else {
+        (ErrorKind::Unavailable, "the server refused the request")
     };
     Error::new(kind, what).because(text)
 }

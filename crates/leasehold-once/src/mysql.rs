@@ -29,6 +29,8 @@
 //! # }
 //! ```
 
+use std::sync::LazyLock;
+
 use leasehold_core::{Error, ErrorKind, Name, Result};
 use leasehold_fence::Pass;
 use leasehold_fence::sql::parameters;
@@ -37,7 +39,7 @@ use mysql_async::{Conn, Params, Transaction};
 
 use crate::record::{Begun, Finished, Once, Record, Success};
 use crate::row::{Row, span};
-use crate::sql::MYSQL;
+use crate::sql::{MYSQL, mysql_now, mysql_text};
 
 /// There is no such table.
 const NO_TABLE: u16 = 1146;
@@ -45,10 +47,38 @@ const NO_TABLE: u16 = 1146;
 /// Fails where the table isn't there.
 const THERE: &str = "SELECT 1 FROM leasehold_once LIMIT 0";
 
-/// Whether a commit waits for the disk. Where there is a binary log it is what a server goes by after a crash: a
-/// transaction that isn't in it is rolled back.
-const DURABLE: &str = "SELECT @@GLOBAL.innodb_flush_log_at_trx_commit IN (1, 3)
-    AND (@@GLOBAL.log_bin = 0 OR @@GLOBAL.sync_binlog = 1)";
+/// Whether a commit waits for the disk: a success that a power cut takes back would happen again. Where there is a binary
+/// log it is what a server goes by after a crash: a transaction that isn't in it is rolled back.
+macro_rules! durable {
+    () => {
+        "@@GLOBAL.innodb_flush_log_at_trx_commit IN (1, 3) AND (@@GLOBAL.log_bin = 0 OR @@GLOBAL.sync_binlog = 1)"
+    };
+}
+
+/// [`MYSQL`]'s `place` for a key that is new, which most are: it begins the attempt at once. Where there is a row it locks
+/// it, and gives 1 in the place of a generated number; how many rows it affects depends on the connection.
+const FIRST: &str = concat!(
+    "INSERT INTO leasehold_once (`key`, lock_name, epoch, token, state, started, expires)
+SELECT ",
+    mysql_text!(),
+    ", ",
+    mysql_text!(),
+    ", ?, ?, 'running', ",
+    mysql_now!(),
+    ", ",
+    mysql_now!(),
+    " + ? FROM DUAL WHERE ",
+    durable!(),
+    "
+ON DUPLICATE KEY UPDATE leasehold_once.epoch = IF(LAST_INSERT_ID(1), leasehold_once.epoch, 0)"
+);
+
+const IS_DURABLE: &str = concat!("SELECT ", durable!());
+
+/// A row as it is, and not as the transaction's snapshot has it.
+static READ: LazyLock<String> = LazyLock::new(|| format!("{} FOR UPDATE", MYSQL.read));
+/// [`MYSQL`]'s `begin`, where a commit waits for the disk.
+static BEGIN: LazyLock<String> = LazyLock::new(|| format!("{} AND {}", MYSQL.begin, durable!()));
 
 /// Makes the table for the records in the connection's database, unless it is there: then the user needs no right to
 /// make one.
@@ -67,7 +97,7 @@ pub async fn prepare(conn: &mut Conn) -> Result<()> {
 }
 
 /// Begins an attempt, or says why not: roll back then. Call it before anything is read that the work depends on; from
-/// here to the end of the transaction no other attempt comes in between, and one that asks waits. Three round trips.
+/// here to the end of the transaction no other attempt comes in between, and one that asks waits. One round trip for a new key, two for one that is there.
 ///
 /// After an error write nothing: of some the server has rolled back the whole transaction, and takes what comes next by
 /// itself.
@@ -85,25 +115,30 @@ pub async fn begin(transaction: &mut Transaction<'_>, once: &Once, pass: &Pass) 
     let begin = async {
         let (epoch, token) = parameters(pass.mark())?;
         let (kept, window) = (span(once.attempt_kept()), span(once.window()));
-        check_durable(transaction).await?;
-        let place = MYSQL.place.unwrap_or_default();
-        let placed = transaction.exec_drop(place, (key,)).await;
-        placed.map_err(fault)?;
+        let parameters = (key, lock, epoch, token, kept);
+        let first = transaction.exec_drop(FIRST, parameters).await;
+        first.map_err(fault)?;
+        if transaction.last_insert_id().is_none() {
+            if transaction.affected_rows() == 1 {
+                return Ok(Begun::First);
+            }
+            check_durable(transaction).await?;
+        }
         loop {
             let parameters = (
                 lock, epoch, token, kept, key, lock, window, epoch, token, epoch, token,
             );
-            if affected(transaction, MYSQL.begin, parameters).await? == 1 {
+            if affected(transaction, &BEGIN, parameters).await? == 1 {
                 return Ok(Begun::First);
             }
-            // What refused it may be over now, as time goes on between the two statements. It is read as it is, and not
-            // as the transaction's snapshot has it.
-            let row = read(transaction, &format!("{} FOR UPDATE", MYSQL.read), key).await;
-            if let Some(row) = row.map_err(fault)?
+            let row = read(transaction, &READ, key).await.map_err(fault)?;
+            if let Some(row) = row
                 && let Some(refusal) = columns(row)?.refusal(once, pass)?
             {
                 return Ok(refusal);
             }
+            // What refused it may be over now, as time goes on between the two statements.
+            check_durable(transaction).await?;
         }
     };
     begin
@@ -132,8 +167,7 @@ pub async fn finish(
         if affected(transaction, MYSQL.finish, parameters).await? == 1 {
             return Ok(Finished::Recorded);
         }
-        let row = read(transaction, &format!("{} FOR UPDATE", MYSQL.read), key).await;
-        match row.map_err(fault)? {
+        match read(transaction, &READ, key).await.map_err(fault)? {
             Some(row) => columns(row)?.unfinished(pass),
             None => Ok(Finished::NotBegun),
         }
@@ -231,9 +265,8 @@ pub async fn sweep(conn: &mut Conn, most: u32) -> Result<u64> {
     swept.map_err(|error| error.during("sweep"))
 }
 
-/// A success that a power cut takes back would happen again.
 async fn check_durable(connection: &mut impl Queryable) -> Result<()> {
-    let durable: Option<i64> = connection.query_first(DURABLE).await.map_err(fault)?;
+    let durable: Option<i64> = connection.query_first(IS_DURABLE).await.map_err(fault)?;
     if durable == Some(1) {
         return Ok(());
     }

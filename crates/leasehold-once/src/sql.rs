@@ -226,6 +226,9 @@ macro_rules! mysql_text {
     };
 }
 
+#[cfg(feature = "mysql")]
+pub(crate) use {mysql_now, mysql_text};
+
 /// The statements for MySQL 8.0, MariaDB 10.6 and newer.
 ///
 /// Two of them ask for their parameters in another order, as no parameter can be used twice:

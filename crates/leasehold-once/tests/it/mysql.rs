@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind, Name};
 use leasehold_fence::Pass;
+use leasehold_once::sql::MYSQL;
 use leasehold_once::{Begun, Finished, Once, mysql};
 use leasehold_testkit::servers::{Mysql, MysqlEdition};
 use mysql_async::prelude::Queryable as _;
@@ -95,6 +96,12 @@ async fn a_server_whose_commits_do_not_wait_for_the_disk_is_refused() {
         let error = begin(&mut conn, &nightly(), "7").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("sync_binlog"), "{error}");
+        // A key that is there is another way.
+        let there = "INSERT INTO app.leasehold_once VALUES ('there', 'nights', 0, 1, 'failed', 0, 0, NULL, NULL)";
+        server.query(there).unwrap();
+        let there = Once::new(Name::new("there").unwrap());
+        let error = begin(&mut conn, &there, "7").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         server
             .query("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
             .unwrap();
@@ -103,6 +110,42 @@ async fn a_server_whose_commits_do_not_wait_for_the_disk_is_refused() {
         let log = "SELECT @@GLOBAL.log_bin = 0 OR @@GLOBAL.sync_binlog = 1";
         let enough: Option<u8> = conn.query_first(log).await.unwrap();
         assert_eq!(begun.is_ok(), enough == Some(1), "{begun:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_plain_statements_say_by_their_rows_what_came_of_it() {
+    on_each(async |server| {
+        for counts_found in [false, true] {
+            let options = OptsBuilder::from_opts(login(&server, "root").await.opts().clone());
+            let mut conn = Conn::new(options.client_found_rows(counts_found))
+                .await
+                .unwrap();
+            mysql::prepare(&mut conn).await.unwrap();
+            let (key, lock, none) = ("nightly", "nights", None::<i64>);
+            for (token, rows) in [(7, 1), (7, 0), (6, 0), (10, 1)] {
+                let place = MYSQL.place.unwrap();
+                conn.exec_drop(place, (key,)).await.unwrap();
+                let begin = (lock, 0, token, none, key, lock, none, 0, token, 0, token);
+                conn.exec_drop(MYSQL.begin, begin).await.unwrap();
+                assert_eq!(conn.affected_rows(), rows, "{token}");
+            }
+            for (token, rows) in [(7, 0), (10, 1), (10, 0)] {
+                let finish = (b"receipt".as_slice(), none, key, lock, 0, token);
+                conn.exec_drop(MYSQL.finish, finish).await.unwrap();
+                assert_eq!(conn.affected_rows(), rows, "{token}");
+            }
+            // The library's own ways to the same are as sure.
+            let done = begin(&mut conn, &nightly(), "11").await.unwrap();
+            assert!(matches!(&done, Begun::Done(success) if success.result == b"receipt"));
+            assert!(mysql::forget(&mut conn, nightly().key()).await.unwrap());
+            for (token, first) in [("7", true), ("7", false), ("8", true), ("6", false)] {
+                let begun = begin(&mut conn, &nightly(), token).await.unwrap();
+                assert_eq!(begun == Begun::First, first, "{token}: {begun:?}");
+            }
+            assert!(mysql::forget(&mut conn, nightly().key()).await.unwrap());
+        }
     })
     .await;
 }

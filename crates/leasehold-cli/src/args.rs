@@ -1,6 +1,7 @@
 //! The command line.
 
 mod fence;
+mod once;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use leasehold::Token;
 pub(crate) use self::fence::{
     Fence, FenceAdvance, FenceCheck, FenceSign, FenceWrite, Offered, Resource,
 };
+pub(crate) use self::once::{Once, OnceForget, OnceList};
 use crate::duration;
 
 const ROOT_HELP: &str = "\
@@ -114,6 +116,9 @@ pub(crate) enum Command {
     /// Refuse the writes of older holders at a resource
     #[command(subcommand, after_help = fence::HELP)]
     Fence(Fence),
+    /// See to the records of `run --once` and `run --once-per`
+    #[command(subcommand, after_help = once::HELP)]
+    Once(Once),
     /// Tend the nodes of a redlock:// store
     #[command(subcommand, after_help = "Example:\n  leasehold redlock rejoin")]
     Redlock(Redlock),
@@ -225,6 +230,15 @@ pub(crate) struct Run {
     /// Stop the job when it has held the lock this long; exit 124
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
+
+    /// Skip the job, and exit 0, if it has succeeded once under this key, on any host
+    #[arg(long, value_name = "KEY")]
+    pub(crate) once: Option<String>,
+
+    /// Skip the job, and exit 0, if a run that succeeded started less than this ago, a tenth of it off [key: the lock's
+    /// name]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) once_per: Option<Duration>,
 
     /// How long the job has between TERM and KILL when it is stopped [default: 5s, at most a sixth of the TTL]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]

@@ -2,7 +2,7 @@
 
 use leasehold::{Error, ErrorKind};
 
-/// `status`: nobody holds it. `break`: there was nothing to break.
+/// `status`: nobody holds it. `break`, `once forget`: there was nothing to take away.
 pub(crate) const FREE: u8 = 1;
 /// `doctor`: something is bad.
 pub(crate) const BAD: u8 = 1;

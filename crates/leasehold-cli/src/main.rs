@@ -94,6 +94,7 @@ fn dispatch(command: Command, context: Context) -> Result<u8, Failure> {
             Command::List(list) => commands::list::list(list, &context).await,
             Command::Break(broken) => commands::break_::break_(broken, &context).await,
             Command::Doctor => commands::doctor::doctor(&context).await,
+            Command::Once(asked) => commands::once::once(asked, &context).await,
             Command::Fence(asked) => commands::fence::fence(asked, &context).await,
             Command::Redlock(Redlock::Rejoin) => commands::redlock::rejoin(&context).await,
             Command::Config => commands::config::config(&context),

@@ -14,6 +14,28 @@ pub(crate) fn time(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(time).to_string()
 }
 
+/// Rows under a head, in columns.
+pub(crate) fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
+    let rows: Vec<[String; N]> = [head.map(str::to_owned)].into_iter().chain(rows).collect();
+    let mut widths = [0; N];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
 /// Text of others, made harmless to a terminal.
 pub(crate) fn clean(text: &str) -> String {
     text.chars()

@@ -8,7 +8,7 @@ use leasehold::{Name, StoreUrl};
 use leasehold_core::NOTE_BYTES_MAX;
 use leasehold_core::url::suggestion;
 
-use crate::args::{Claim, Cli, Command, Fence, IfBusy, Log, Run};
+use crate::args::{Claim, Cli, Command, Fence, IfBusy, Log, Once, Run};
 use crate::exit::Failure;
 use crate::printer::Printer;
 use crate::show::clean;
@@ -79,7 +79,9 @@ pub(crate) fn check(cli: &Cli, line: &[OsString]) -> Result<(), Failure> {
         Command::Status(status) => Some(&status.name),
         Command::Break(broken) => Some(&broken.name),
         Command::Fence(fence) => return check_fence(fence),
+        Command::Once(Once::Forget(forget)) => Some(&forget.key),
         Command::List(_)
+        | Command::Once(Once::List(_))
         | Command::Doctor
         | Command::Redlock(_)
         | Command::Schema(_)
@@ -145,6 +147,14 @@ fn check_run(run: &Run, line: &[OsString]) -> Result<(), Failure> {
     if run.max_hold.is_some_and(|most| most.is_zero()) {
         return Err(Failure::usage("--max-hold 0s leaves the job no time"));
     }
+    if run.once_per.is_some_and(|period| period.is_zero()) {
+        return Err(Failure::usage(
+            "--once-per 0s is no period; without --once-per the job runs each time",
+        ));
+    }
+    if let Some(key) = &run.once {
+        Name::new(key)?;
+    }
     check_claim(&run.claim)
 }
 
@@ -194,7 +204,7 @@ fn corrected(ours: &[OsString], job: &[OsString]) -> String {
 }
 
 /// A word as a shell reads it.
-fn quoted(word: &OsStr) -> String {
+pub(crate) fn quoted(word: &OsStr) -> String {
     let word = word.to_string_lossy();
     let plain = !word.is_empty()
         && word

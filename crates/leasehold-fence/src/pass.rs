@@ -29,6 +29,12 @@ impl Pass {
         &self.name
     }
 
+    /// The mark, for who compares it with marks of this lock alone; else [`of`](Self::of).
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        self.mark
+    }
+
     /// The mark, if the pass is one of this lock. Tokens of different locks can't be compared.
     ///
     /// # Errors

@@ -30,8 +30,9 @@ use tokio_postgres::{GenericClient, Row, Transaction};
 use crate::mark::{Checked, Mark, Seen};
 use crate::sql::{self, POSTGRES};
 
-/// Has a transaction that changes a mark wait for the disk, whatever the session is set to.
-const DURABLE: &str = "RETURNING set_config('synchronous_commit', \
+/// Put behind a statement that changes a row, it has the transaction wait for the disk, whatever the session is set to.
+/// The statement answers a row for each that it changed.
+pub const DURABLE: &str = "RETURNING set_config('synchronous_commit', \
     CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)";
 
 /// Answers a row where the table is there.

@@ -113,8 +113,11 @@ fn read(connection: &Connection, resource: &Name) -> Result<Seen> {
     })
 }
 
-/// A mark that a power cut takes back lets older writes in.
-fn check_durable(connection: &Connection) -> Result<()> {
+/// Refuses a connection whose commits don't wait for the disk: what a power cut takes back guards nothing.
+///
+/// # Errors
+/// `Unsupported`, saying what to set; `Unavailable` when SQLite can't say.
+pub fn check_durable(connection: &Connection) -> Result<()> {
     let level: i64 = connection
         .prepare_cached("PRAGMA synchronous")
         .and_then(|mut asked| asked.query_row([], |row| row.get(0)))
@@ -124,7 +127,7 @@ fn check_durable(connection: &Connection) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::Unsupported,
-        "a commit on this connection doesn't wait for the disk, so a power cut could take the mark back; set PRAGMA \
+        "a commit on this connection doesn't wait for the disk, so a power cut could take it back; set PRAGMA \
          synchronous = FULL before the transaction (or EXTRA, where there is no write-ahead log)",
     ))
 }

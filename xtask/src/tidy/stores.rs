@@ -8,6 +8,7 @@ const OTHERS: &[&str] = &[
     "leasehold-core",
     "leasehold-cli",
     "leasehold-fence",
+    "leasehold-once",
     "leasehold-testkit",
 ];
 

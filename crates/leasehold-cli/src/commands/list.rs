@@ -31,33 +31,10 @@ pub(crate) async fn list(args: List, context: &Context) -> Result<u8, Failure> {
                 .out_json(&LockJson::new(lock, &store.shown))?;
         }
     } else if !found.is_empty() {
-        context.printer.out(&table(&found))?;
+        let rows: Vec<_> = found.iter().map(row).collect();
+        context.printer.out(&show::table(HEAD, rows))?;
     }
     Ok(0)
-}
-
-fn table(found: &[Inspection]) -> String {
-    let rows: Vec<[String; 7]> = [HEAD.map(str::to_owned)]
-        .into_iter()
-        .chain(found.iter().map(row))
-        .collect();
-    let mut widths = [0; 7];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let mut text = String::new();
-    for row in rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 fn row(lock: &Inspection) -> [String; 7] {

@@ -4,11 +4,13 @@ pub(crate) mod acquire;
 pub(crate) mod break_;
 mod claiming;
 pub(crate) mod config;
+mod database;
 pub(crate) mod detached;
 pub(crate) mod doctor;
 pub(crate) mod fence;
 pub(crate) mod generated;
 pub(crate) mod list;
+pub(crate) mod once;
 pub(crate) mod redlock;
 pub(crate) mod run;
 pub(crate) mod schema;
@@ -94,6 +96,16 @@ impl Context {
         question: impl AsyncFn() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let most = self.settings.connect_timeout.value;
+        let left = most.saturating_sub(clock::now().since(self.begun).steady);
+        self.answer_within(left, question).await
+    }
+
+    /// Asks until there is an answer, for no longer than this.
+    async fn answer_within<T>(
+        &self,
+        left: Duration,
+        question: impl AsyncFn() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let mut failure = None;
         let answer = async {
             loop {
@@ -104,10 +116,12 @@ impl Context {
                 tokio::time::sleep(AGAIN).await;
             }
         };
-        let left = most.saturating_sub(clock::now().since(self.begun).steady);
         match tokio::time::timeout(left, answer).await {
             Ok(answer) => answer,
-            Err(_) => Err(failure.unwrap_or_else(|| self.no_answer(most))),
+            Err(_) => {
+                let most = self.settings.connect_timeout.value;
+                Err(failure.unwrap_or_else(|| self.no_answer(most)))
+            }
         }
     }
 

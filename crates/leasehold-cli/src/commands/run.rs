@@ -8,6 +8,7 @@ use std::time::Duration;
 use leasehold::{Guard, Held, LossReason, Release};
 
 use super::claiming::{Asking, Outcome, on_store};
+use super::once::{Attempt, Begin};
 use super::{Context, env};
 use crate::args::Run;
 use crate::duration;
@@ -22,6 +23,7 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 pub(crate) async fn run(args: Run, context: &Context) -> Result<u8, Failure> {
     let kill_after = kill_after(&args, context.settings.ttl.value)?;
     let program = program::find(&args.job[0], env("PATH").as_deref())?;
+    let attempt = Attempt::of(&args, context).await?;
     on_store(context, async |store, signals| {
         let asking = Asking {
             claim: &args.claim,
@@ -33,6 +35,7 @@ pub(crate) async fn run(args: Run, context: &Context) -> Result<u8, Failure> {
             asking,
             program,
             kill_after,
+            attempt,
         };
         task.run(signals).await
     })
@@ -59,10 +62,17 @@ struct Task<'a> {
     asking: Asking<'a>,
     program: PathBuf,
     kill_after: Duration,
+    /// Where it is to happen once.
+    attempt: Option<Attempt>,
 }
 
 impl Task<'_> {
     async fn run(self, signals: &mut Signals) -> Result<u8, Failure> {
+        if let Some(attempt) = &self.attempt
+            && let Begin::Over(code) = attempt.look(&self.asking).await?
+        {
+            return Ok(code);
+        }
         let mut lock = self
             .asking
             .lock()?
@@ -81,6 +91,11 @@ impl Task<'_> {
     async fn under(&self, guard: Guard, signals: &mut Signals) -> Result<u8, Failure> {
         let token = guard.token().to_string();
         self.asking.acquired(&token);
+        if let Some(attempt) = &self.attempt
+            && let Begin::Over(code) = attempt.begin(&self.asking, &guard).await?
+        {
+            return Ok(self.release(guard, &token, code).await);
+        }
         let held = guard.held();
         let told = Cell::new(false);
         let tell = async {
@@ -96,8 +111,15 @@ impl Task<'_> {
             ending = supervise(self.job(&guard), &guard, signals) => ending,
         };
         match ending {
-            Ok(Ending::Exited(code)) => Ok(self.release(guard, &token, code).await),
+            Ok(Ending::Exited(code)) => {
+                let code = match &self.attempt {
+                    Some(attempt) => attempt.end(&self.asking, &guard, code).await,
+                    None => code,
+                };
+                Ok(self.release(guard, &token, code).await)
+            }
             Ok(Ending::MaxHold) => {
+                self.failed(&guard).await;
                 let most = duration::exact(self.args.max_hold.unwrap_or_default());
                 let text = format!(
                     "held \"{}\" for {most} (--max-hold); stopped the command",
@@ -115,9 +137,16 @@ impl Task<'_> {
                 Ok(self.args.lost_code.unwrap_or(LOST))
             }
             Err(error) => {
+                self.failed(&guard).await;
                 drop(guard);
                 Err(not_started(&error).named(&self.args.claim.name))
             }
+        }
+    }
+
+    async fn failed(&self, guard: &Guard) {
+        if let Some(attempt) = &self.attempt {
+            attempt.fail(&self.asking, guard).await;
         }
     }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// Every subcommand.
-pub(crate) const COMMANDS: [&str; 14] = [
+pub(crate) const COMMANDS: [&str; 15] = [
     "run",
     "acquire",
     "extend",
@@ -25,6 +25,7 @@ pub(crate) const COMMANDS: [&str; 14] = [
     "break",
     "doctor",
     "fence",
+    "once",
     "redlock",
     "schema",
     "config",

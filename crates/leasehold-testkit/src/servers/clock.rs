@@ -61,7 +61,7 @@ impl ServerClock {
     }
 
     /// Has a program started with these clocks.
-    pub(super) fn lend(&self, command: &mut Command) {
+    pub fn lend(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", self.library())
             .env("SERVER_CLOCK", self.path("settings"));

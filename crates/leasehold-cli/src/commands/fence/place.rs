@@ -1,16 +1,13 @@
 //! Where a resource's mark is kept, by the store's URL: the one place that knows which stores have a fence.
 
 use std::future::Future;
-use std::path::PathBuf;
-use std::time::Duration;
 
 use leasehold::{Error, ErrorKind, Name, StoreUrl};
-use leasehold_core::disk::check_local;
 use leasehold_fence::file::FencedFile;
 use leasehold_fence::{Checked, Mark, Seen, postgres, redis, sqlite};
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use crate::commands::Context;
+use crate::commands::{Context, database};
 use crate::exit::Failure;
 use crate::usage::is_path;
 
@@ -110,7 +107,10 @@ async fn connect(context: &Context, url: StoreUrl, resource: &str) -> Result<Kep
     let prefix = bare.take("prefix").unwrap_or_default();
     let name = Name::new(&format!("{prefix}{resource}"))?;
     match url.scheme() {
-        "sqlite" => Ok(Kept::Sqlite(open(context, url, &bare).await?, name)),
+        "sqlite" => Ok(Kept::Sqlite(
+            database::sqlite(context, url, &bare).await?,
+            name,
+        )),
         "postgres" | "postgresql" => {
             let connecting = async || {
                 let connected = leasehold_postgres::connection(bare.clone()).await;
@@ -133,37 +133,6 @@ async fn connect(context: &Context, url: StoreUrl, resource: &str) -> Result<Kep
              have one, and files do: name with --store where the resource is, which need not be where its lock is"
         ))),
     }
-}
-
-/// Opens the file, which may be a program's own database. Where there is none it becomes a store of locks.
-async fn open(context: &Context, url: StoreUrl, bare: &StoreUrl) -> Result<Connection, Failure> {
-    let path: PathBuf =
-        leasehold_sqlite::file(bare).map_err(|error| Failure::connecting(&error))?;
-    if !path.exists() {
-        let made = leasehold::connect_to(url)
-            .await
-            .map_err(|error| Failure::connecting(&error))?;
-        made.close().await;
-    }
-    if let Some(folder) = path.parent() {
-        check_local(folder)?;
-    }
-    let opened = || -> rusqlite::Result<Connection> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let database = Connection::open_with_flags(&path, flags)?;
-        database.busy_timeout(patience(context))?;
-        // As FULL with a write-ahead log; without one, also the journal's removal waits for the disk.
-        database.execute_batch("PRAGMA synchronous = EXTRA")?;
-        Ok(database)
-    };
-    opened().map_err(|error| {
-        Failure::unavailable(format!("{} can't be opened: {error}", path.display()))
-    })
-}
-
-/// The time that a whole answer may take.
-fn patience(context: &Context) -> Duration {
-    context.settings.connect_timeout.value
 }
 
 fn committed<T>(
@@ -197,7 +166,7 @@ async fn answered<T>(
     context: &Context,
     question: impl Future<Output = leasehold::Result<T>>,
 ) -> Result<T, Failure> {
-    let most = patience(context);
+    let most = context.settings.connect_timeout.value;
     match tokio::time::timeout(most, question).await {
         Ok(answer) => answer.map_err(Failure::from),
         Err(_) => Err(context.no_answer(most)),

@@ -1,48 +1,14 @@
 //! The examples of a fence in other languages, with the failure that each guards against.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 
-use common::{Host, done, eventually};
+use crate::common::{self, Host, done, eventually};
+use crate::{example, host, job};
 use leasehold_fence::sql::SQLITE;
 use leasehold_testkit::servers::ZooKeeper;
 use rusqlite::Connection;
-
-fn example(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../examples/fence")
-        .join(name)
-}
-
-/// A host where `leasehold` is on the path, and a command on it with the token of a hold.
-fn host() -> Host {
-    let host = Host::new();
-    fs::create_dir(host.path().join("bin")).unwrap();
-    symlink(
-        env!("CARGO_BIN_EXE_leasehold"),
-        host.path().join("bin/leasehold"),
-    )
-    .unwrap();
-    host
-}
-
-fn job(host: &Host, program: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(program);
-    let path = std::env::var("PATH").unwrap();
-    command
-        .args(args)
-        .env("PATH", format!("{}/bin:{path}", host.path().display()))
-        .env("HOME", host.path())
-        .env("LEASEHOLD_STORE", host.store())
-        .current_dir(host.path());
-    command
-}
 
 /// A run of the example that counts pieces in a file is frozen between reading and writing, and another comes between.
 fn file_example(host: &Host, program: &str, first: &[&str]) {
@@ -97,14 +63,14 @@ fn file_example(host: &Host, program: &str, first: &[&str]) {
 
 #[test]
 fn a_shell_script_that_was_overtaken_changes_nothing() {
-    let script = example("stock.sh");
-    file_example(&host(), script.to_str().unwrap(), &[]);
+    let script = example("fence/stock.sh");
+    file_example(&host(Host::new()), script.to_str().unwrap(), &[]);
 }
 
 #[test]
 fn a_java_program_that_was_overtaken_changes_nothing() {
-    let source = example("Stock.java");
-    let host = host();
+    let source = example("fence/Stock.java");
+    let host = host(Host::new());
     // Whichever Java the tests have, as one word.
     let java = ZooKeeper::java().unwrap();
     let words = std::iter::once(java.get_program()).chain(java.get_args());
@@ -119,8 +85,8 @@ fn a_java_program_that_was_overtaken_changes_nothing() {
 
 #[test]
 fn a_python_program_that_was_overtaken_changes_nothing() {
-    let host = host();
-    let script = example("stock.py");
+    let host = host(Host::new());
+    let script = example("fence/stock.py");
     let text = fs::read_to_string(&script).unwrap();
     // What it sends is what is tested elsewhere.
     assert!(text.contains(SQLITE.table), "{}", SQLITE.table);

@@ -4,20 +4,20 @@ use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Verdict};
 use mysql_async::Params;
 
-use crate::backend::Shared;
+use crate::backend::Store;
 use crate::link::{first, get};
 use crate::server::{Server, VARIABLES};
 use crate::sql;
 
-pub(crate) async fn check(shared: &Shared) -> Result<Vec<Finding>> {
-    let answer = shared.ask(VARIABLES, |_| Params::Empty).await?;
+pub(crate) async fn check(store: &Store) -> Result<Vec<Finding>> {
+    let answer = store.ask(VARIABLES, |_| Params::Empty).await?;
     let rows = answer.rows.iter();
     let variables: Result<Vec<(String, String)>> =
         rows.map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect();
     let server = Server::new(variables?);
     let text = sql::replicas(server.edition().sessions());
     // Where they aren't shown, there may be some all the same.
-    let replicas = match shared.ask(&text, |_| Params::Empty).await {
+    let replicas = match store.ask(&text, |_| Params::Empty).await {
         Ok(answer) => first(&answer)?,
         Err(_) => 0,
     };

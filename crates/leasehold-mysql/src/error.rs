@@ -1,39 +1,14 @@
 //! From the server's errors to ours, and what each means for a statement.
 
+use leasehold_core::advisory::Failure;
 use leasehold_core::{Error, ErrorKind};
 use mysql_async::{DriverError, IoError, ServerError};
 
-/// A statement that failed.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// No answer in time: it may take effect, now or later, but before whatever is sent after it on its connection.
-    Unanswered(Error),
-    /// The connection is gone, and with it the session: at once, or when the server notices.
-    Closed(Error),
-    /// There is no table yet.
-    NoTable,
-    /// The server refused it. A lock that it took before stays taken.
-    Refused(Error),
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Unanswered(error) | Failure::Closed(error) | Failure::Refused(error) => error,
-            Failure::NoTable => Self::new(
-                ErrorKind::Unavailable,
-                "the table leasehold.locks is gone as soon as it is made",
-            ),
-        }
-    }
-}
-
-impl From<mysql_async::Error> for Failure {
-    fn from(error: mysql_async::Error) -> Self {
-        match error {
-            mysql_async::Error::Server(said) => refused(&said),
-            other => Self::Closed(failed(&other)),
-        }
+/// What became of a statement that the driver says failed.
+pub(crate) fn failure(error: mysql_async::Error) -> Failure {
+    match error {
+        mysql_async::Error::Server(said) => refused(&said),
+        other => Failure::Closed(failed(&other)),
     }
 }
 
@@ -151,14 +126,6 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
         1021 | 1037 | 1041 | 1114 | 1129 => (Unavailable, "the server can't do it now"),
         _ => (Unsupported, "the server refused the statement"),
     }
-}
-
-/// The error of a statement without an answer.
-pub(crate) fn unanswered() -> Failure {
-    Failure::Unanswered(Error::new(
-        ErrorKind::Ambiguous,
-        "the server gave no answer in time",
-    ))
 }
 
 /// The error of a statement that there is no connection for any more.

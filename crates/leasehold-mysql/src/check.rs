@@ -42,9 +42,10 @@ fn judge(server: &Server, replicas: u64) -> Vec<Finding> {
         findings.push(match server.value("sync_binlog") {
             "1" => good("sync_binlog is 1".into()),
             other => finding(
-                Verdict::Warning,
+                Verdict::Bad,
                 format!("sync_binlog is {other}"),
-                "replicas may lack the newest tokens after a crash of the host; set it to 1",
+                "after a crash of the host what isn't in the binary log is undone, and a token may be granted a second time; \
+                 set it to 1",
             ),
         });
         if server.value("binlog_format") == "STATEMENT" {
@@ -112,7 +113,7 @@ mod tests {
         assert_eq!(verdicts(&forgetful, 0), [Good, Bad, Good, Good]);
         assert_eq!(
             verdicts(&[("sync_binlog", "0")], 0),
-            [Good, Good, Warning, Good]
+            [Good, Good, Bad, Good]
         );
         assert_eq!(
             verdicts(&[("log_bin", "OFF"), ("sync_binlog", "0")], 0),

@@ -54,8 +54,14 @@ fn is_tls(error: &IoError) -> bool {
 
 /// An error's text with its causes, none of which has a password in it.
 fn shown(error: &mysql_async::Error) -> String {
+    // Twice the driver says of it no more than that it is one of input or output.
+    let error: &(dyn std::error::Error + 'static) = match error {
+        mysql_async::Error::Io(IoError::Io(error)) => error,
+        mysql_async::Error::Io(IoError::Tls(error)) => error,
+        other => other,
+    };
     let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
+    let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
         if !text.contains(&more) {
@@ -154,6 +160,16 @@ mod tests {
             message: "said".into(),
             state: "HY000".into(),
         })
+    }
+
+    #[test]
+    fn why_a_server_is_not_reached_is_said_once() {
+        let refused = std::io::Error::other("Connection refused");
+        let text = failed(&mysql_async::Error::from(refused)).to_string();
+        assert_eq!(
+            text,
+            "the server can't be reached, or went away: Connection refused"
+        );
     }
 
     #[test]

@@ -214,11 +214,7 @@ impl Link {
     async fn kept_back(&self, name: &str) -> Result<Tried, Failure> {
         let params = named([("name", name.into()), ("start", self.start.into())]);
         let answer = self.ask(sql::kept_back(), params).await?;
-        let left: i64 = match answer.rows.first() {
-            Some(row) => get(row, 0)?,
-            None => 0,
-        };
-        Ok(match u64::try_from(left) {
+        Ok(match u64::try_from(first::<i64>(&answer)?) {
             Ok(left @ 1..) => Tried::HeldBack(Duration::from_millis(left)),
             _ => Tried::Busy,
         })

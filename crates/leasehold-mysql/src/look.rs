@@ -105,7 +105,7 @@ pub(crate) async fn list(store: &Store, prefix: &str) -> Result<Vec<Inspection>>
 }
 
 /// Takes a lock away: its holder is told and gives it back. The session of one that stays silent is ended where it has no
-/// other lock.
+/// other lock of ours, and so is that of a client of another make, who can't be told.
 pub(crate) async fn break_hold(store: &Store, name: &Name, token: Option<Token>) -> Result<Broken> {
     let before = standing(store, name).await?;
     let (Some(session), Some(holder)) = (before.session, before.holder()) else {
@@ -114,51 +114,48 @@ pub(crate) async fn break_hold(store: &Store, name: &Name, token: Option<Token>)
     if token.is_some() && token != holder.token {
         return Ok(Broken::OtherToken(holder));
     }
-    let Some(token) = holder.token else {
-        return Err(Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "a client of another make has it, and can't be told; KILL {session} ends its session, and with it all \
-                 that it has"
-            ),
-        ));
-    };
-    let mark = |_| {
-        named([
-            ("name", name.as_str().into()),
-            ("token", token.get().into()),
-        ])
-    };
-    store.ask(sql::BREAK, mark).await?;
-    if ends(store, name, session, token).await? {
-        return Ok(Broken::Ended(holder));
+    if let Some(token) = holder.token {
+        let mark = |_| {
+            named([
+                ("name", name.as_str().into()),
+                ("token", token.get().into()),
+            ])
+        };
+        store.ask(sql::BREAK, mark).await?;
+        if ends(store, name, &before).await? {
+            return Ok(Broken::Ended(holder));
+        }
     }
     let others = holds(store, session).await?;
-    if others == [name.as_str()] {
+    if others.iter().all(|other| other == name.as_str()) {
         let killed = store
             .ask(&format!("KILL {session}"), |_| Params::Empty)
             .await;
         // One that ended meanwhile is no error.
-        if ends(store, name, session, token).await? {
+        if ends(store, name, &before).await? {
             return Ok(Broken::Ended(holder));
         }
         killed?;
     }
+    let told = match holder.token {
+        Some(_) => "its holder was told and gives no answer",
+        None => "a client of another make has it, and can't be told",
+    };
     Err(Error::new(
         ErrorKind::Unavailable,
         format!(
-            "its holder was told and gives no answer; KILL {session} ends its session, and with it: {}",
+            "{told}; KILL {session} ends its session, and with it: {}",
             others.join(", ")
         ),
     ))
 }
 
-/// Whether a hold ends within a while.
-async fn ends(store: &Store, name: &Name, session: u64, token: Token) -> Result<bool> {
+/// Whether a lock stands otherwise within a while.
+async fn ends(store: &Store, name: &Name, before: &Standing) -> Result<bool> {
     let begun = clock::now();
     loop {
         let now = standing(store, name).await?;
-        if now.session != Some(session) || now.holds() != Some(token) {
+        if now.session != before.session || now.holds() != before.holds() {
             return Ok(true);
         }
         if clock::now().since(begun).steady > BREAK {
@@ -172,6 +169,9 @@ async fn ends(store: &Store, name: &Name, session: u64, token: Token) -> Result<
 async fn holds(store: &Store, session: u64) -> Result<Vec<String>> {
     let params =
         |start: i64| -> Params { named([("session", session.into()), ("start", start.into())]) };
-    let answer = store.ask(sql::HOLDS, params).await?;
+    let answer = match store.ask(sql::HOLDS, params).await {
+        Err(Failure::NoTable) => return Ok(Vec::new()),
+        answer => answer?,
+    };
     answer.rows.iter().map(|row| get(row, 0)).collect()
 }

@@ -45,7 +45,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
         command
     };
     // With the stores that are measured, whatever the command has by default.
-    let stores = "leasehold/sqlite,leasehold/redis,leasehold/etcd,leasehold/zookeeper,leasehold/consul,leasehold/postgres";
+    let stores = "leasehold/sqlite,leasehold/redis,leasehold/etcd,leasehold/zookeeper,leasehold/consul,leasehold/postgres,leasehold/mysql";
     succeed(cargo("build").args(["--package", "leasehold-cli", "--features", stores]))?;
     succeed(
         cargo("run")

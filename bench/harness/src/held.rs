@@ -158,7 +158,7 @@ fn hold(plan: &Plan, server: &Server, count: u64) -> Result<String> {
     let cpu = (number(&end, 1)? - number(&first, 1)?) as f64 / TICKS / elapsed;
     let counted = match server.store() {
         Store::Sqlite => "-".to_owned(),
-        Store::Etcd | Store::ZooKeeper | Store::Consul | Store::Postgres => {
+        Store::Etcd | Store::ZooKeeper | Store::Consul | Store::Postgres | Store::Mysql => {
             let requests = calls_between(&first_calls, &last, REQUESTS);
             format!("{:.1}", requests as f64 / elapsed)
         }

@@ -14,6 +14,7 @@ mod pairs;
 mod peers;
 mod raw_consul;
 mod raw_etcd;
+mod raw_mysql;
 mod raw_postgres;
 mod raw_redlock;
 mod raw_sqlite;
@@ -46,7 +47,7 @@ use leasehold_bench_load::Result;
 use crate::peers::Entry;
 use crate::server::{Server, Store};
 
-const USAGE: &str = "usage: cargo xtask bench [sqlite|redis|redlock|etcd|zookeeper|consul|postgres] [pairs|contended|held|wrapped] [--peers] [--quick] [--write]";
+const USAGE: &str = "usage: cargo xtask bench [sqlite|redis|redlock|etcd|zookeeper|consul|postgres|mysql] [pairs|contended|held|wrapped] [--peers] [--quick] [--write]";
 
 /// What one run is asked for.
 struct Plan {

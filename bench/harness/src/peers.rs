@@ -60,6 +60,7 @@ pub(crate) fn ours(store: Store) -> [Entry; 2] {
         Store::ZooKeeper => "raw, create with children, delete",
         Store::Consul => "raw hyper, acquire, release",
         Store::Postgres => "raw tokio-postgres, try with counter, unlock",
+        Store::Mysql => "raw mysql_async, try with counter, unlock",
     };
     [
         Entry::own("**leasehold**", Kind::Leasehold, "leasehold"),
@@ -93,7 +94,7 @@ pub(crate) fn of(store: Store, plan: &Plan) -> Result<Vec<Entry>> {
     };
     let redlock = || peer("node redlock 5.0.0-beta.2", false, bring.node());
     others.extend(match store {
-        Store::Sqlite | Store::Etcd => Vec::new(),
+        Store::Sqlite | Store::Etcd | Store::Mysql => Vec::new(),
         Store::Redis => vec![
             rslock(),
             distributed(),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use leasehold_bench_load::{Result, text};
 use leasehold_testkit::servers::{
-    Consul, Etcd, EtcdEdition, Postgres, Redis, RedisEdition, RedisNodes, ZooKeeper,
+    Consul, Etcd, EtcdEdition, Mysql, MysqlEdition, Postgres, Redis, RedisEdition, RedisNodes, ZooKeeper,
 };
 use tempfile::TempDir;
 
@@ -17,7 +17,7 @@ const NODES: usize = 5;
 const COUNTING: &str = r#""telemetry":{"prometheus_retention_time":"24h"}"#;
 
 /// A process has several sessions, a peer one for each contender.
-const SESSIONS: &[&str] = &["max_connections=400"];
+const SESSIONS: &str = "max_connections=400";
 
 /// The count of a store that doesn't tell one request from another.
 pub(crate) const REQUESTS: &str = "requests";
@@ -32,10 +32,11 @@ pub(crate) enum Store {
     ZooKeeper,
     Consul,
     Postgres,
+    Mysql,
 }
 
 impl Store {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Sqlite,
         Self::Redis,
         Self::Redlock,
@@ -43,6 +44,7 @@ impl Store {
         Self::ZooKeeper,
         Self::Consul,
         Self::Postgres,
+        Self::Mysql,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -54,6 +56,7 @@ impl Store {
             Self::ZooKeeper => "zookeeper",
             Self::Consul => "consul",
             Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
         }
     }
 }
@@ -68,6 +71,7 @@ pub(crate) enum Server {
     ZooKeeper(ZooKeeper),
     Consul(Consul),
     Postgres(Postgres),
+    Mysql(Mysql),
 }
 
 impl Server {
@@ -82,7 +86,13 @@ impl Server {
             Store::Etcd => Self::Etcd(Etcd::start(EtcdEdition::Etcd35, 1).map_err(text)?),
             Store::ZooKeeper => Self::ZooKeeper(ZooKeeper::start(1).map_err(text)?),
             Store::Consul => Self::Consul(Consul::start_with(1, COUNTING, None).map_err(text)?),
-            Store::Postgres => Self::Postgres(Postgres::start_with(SESSIONS, None).map_err(text)?),
+            Store::Postgres => {
+                Self::Postgres(Postgres::start_with(&[SESSIONS], None).map_err(text)?)
+            }
+            Store::Mysql => {
+                let mysql = Mysql::start_with(MysqlEdition::MySql, &[SESSIONS], None);
+                Self::Mysql(mysql.map_err(text)?)
+            }
         })
     }
 
@@ -95,6 +105,7 @@ impl Server {
             Self::ZooKeeper(_) => Store::ZooKeeper,
             Self::Consul(_) => Store::Consul,
             Self::Postgres(_) => Store::Postgres,
+            Self::Mysql(_) => Store::Mysql,
         }
     }
 
@@ -107,6 +118,7 @@ impl Server {
             Self::ZooKeeper(zookeeper) => zookeeper.url(),
             Self::Consul(consul) => consul.url(),
             Self::Postgres(postgres) => postgres.url(),
+            Self::Mysql(mysql) => mysql.url(),
         }
     }
 
@@ -119,7 +131,8 @@ impl Server {
             | Self::Etcd(_)
             | Self::ZooKeeper(_)
             | Self::Consul(_)
-            | Self::Postgres(_) => Vec::new(),
+            | Self::Postgres(_)
+            | Self::Mysql(_) => Vec::new(),
         };
         for address in addresses {
             let client = redis::Client::open(format!("redis://{address}")).map_err(text)?;
@@ -156,6 +169,12 @@ impl Server {
             Self::Postgres(postgres) => {
                 let count = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'locks'";
                 let count = postgres.query(count).map_err(text)?;
+                count.parse().map_err(text)?
+            }
+            Self::Mysql(mysql) => {
+                let count = mysql.query("SHOW GLOBAL STATUS LIKE 'Questions'");
+                let count = count.map_err(text)?;
+                let (_, count) = count.split_once('\t').ok_or("no count of statements")?;
                 count.parse().map_err(text)?
             }
         };

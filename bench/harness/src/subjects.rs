@@ -9,6 +9,7 @@ use redis::aio::MultiplexedConnection;
 use crate::held;
 use crate::raw_consul::{RawConsul, RawTransactions};
 use crate::raw_etcd::{LockService, RawEtcd};
+use crate::raw_mysql::RawMysql;
 use crate::raw_postgres::{InTransaction, RawPostgres, RawTransaction};
 use crate::raw_redlock::RawRedlock;
 use crate::raw_sqlite::RawSqlite;
@@ -47,6 +48,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
             ["raw", url] if url.starts_with("postgres:") => {
                 serve(RawPostgres::connect(url).await?).await
             }
+            ["raw", url] if url.starts_with("mysql:") => serve(RawMysql::connect(url).await?).await,
             ["in-transaction", url] => serve(InTransaction::connect(url).await?).await,
             ["raw-transaction", url] => serve(RawTransaction::connect(url).await?).await,
             ["raw-transactions", url] => serve(RawTransactions::connect(url).await?).await,

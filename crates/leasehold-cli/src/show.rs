@@ -140,6 +140,14 @@ pub(crate) fn who(identity: Option<&Identity>) -> String {
     }
 }
 
+/// Who waits. Not every store says, and not of every client.
+pub(crate) fn waiter(identity: Option<&Identity>) -> String {
+    match identity {
+        Some(_) => who(identity),
+        None => "somebody; the store doesn't say who".into(),
+    }
+}
+
 /// `since 2026-01-01T00:00:00Z (12s)`; nothing where it isn't known.
 pub(crate) fn since(holder: &Holder) -> Option<String> {
     let since = holder.since?;
@@ -195,6 +203,11 @@ mod tests {
             holder(&held),
             "held by u\\r\\n@h\\u{1b}[2J (p\\u{202e}, pid 7), for 5s more unless renewed, note \"a\\u{7}b\\u{9b}ü\""
         );
+    }
+
+    #[test]
+    fn a_waiter_that_the_store_does_not_name_is_not_said_to_be_of_another_make() {
+        assert_eq!(waiter(None), "somebody; the store doesn't say who");
     }
 
     #[test]

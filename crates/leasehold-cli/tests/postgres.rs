@@ -26,7 +26,9 @@ fn a_jobs_token_rises_and_what_needs_a_detached_hold_is_refused() {
     };
     let first = token();
     assert!(token() > first);
-    host.run(&["acquire", "jobs/x"]).is(78);
+    host.run(&["acquire", "jobs/x"])
+        .is(78)
+        .says("use leasehold run NAME -- COMMAND");
     host.run(&["status", "jobs/x"]).is(1);
 }
 

@@ -2,7 +2,9 @@
 
 use std::future::Future;
 
-use crate::error::Result;
+use tokio::sync::oneshot;
+
+use crate::error::{Error, ErrorKind, Result};
 use crate::keeper;
 
 /// Runs `task` on the keeper's thread: connections that renew and that are told of changes. A caller that
@@ -19,6 +21,25 @@ pub fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
     let (_, runtime) = keeper::keeper()?;
     runtime.spawn(task);
     Ok(())
+}
+
+/// Runs `task` on the keeper's thread and waits for it: where what it begins is to live.
+///
+/// # Errors
+/// Its own, and when the keeper can't be started.
+///
+/// # Cancel safety
+/// It runs on; what comes of it is dropped.
+pub async fn run<T: Send + 'static>(
+    task: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let (done, outcome) = oneshot::channel();
+    spawn(async move {
+        let _ = done.send(task.await);
+    })?;
+    outcome
+        .await
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "the keeper is gone")))
 }
 
 /// Runs `task` on the runtime of whoever calls this.

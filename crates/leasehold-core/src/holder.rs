@@ -106,7 +106,8 @@ pub struct Inspection {
     pub name: Name,
     /// Who holds it; `None` when it is free.
     pub holder: Option<Holder>,
-    /// Who waits, in the order of service; `None` identities are clients of another make.
+    /// Who waits, in the order of service where the store has one; `None` where it doesn't say who, as of clients of another
+    /// make.
     pub waiters: Vec<Option<Identity>>,
     /// The newest token granted, kept when the lock is free; `None` before the first grant and where the
     /// store doesn't keep it.

@@ -10,6 +10,7 @@
 //! [`backend`]'s two traits.
 
 mod address;
+pub mod advisory;
 pub mod backend;
 pub mod background;
 pub mod clock;

@@ -5,53 +5,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::advisory::{AdvisoryStore, Desk, Failure, Locks, Standing, within};
 use leasehold_core::backend::{
     Backend, BackendInfo, Broken, Capabilities, Contender, Finding, Inspection, TokenGrade,
 };
 use leasehold_core::{Claim, Error, ErrorKind, Name, Owner, Result, Token, background};
 use mysql_async::Params;
-use tokio::sync::{Mutex, Semaphore, oneshot};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::check;
 use crate::config::Config;
-use crate::contender::MysqlContender;
-use crate::error::Failure;
-use crate::link::{Answer, Link, Purpose, within};
+use crate::link::{Answer, Link, Purpose, whole};
 use crate::look;
-use crate::session::{Pool, Sessions, Turns};
 use crate::sql;
 
 /// The longest TTL.
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long a question may take to be answered.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// On how many sessions a client waits at once; what is beyond is tried now and then.
-const WAITS_MAX: usize = 16;
 
-/// What all contenders of a client share.
+/// The server, as everybody who locks there needs it.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    config: Arc<Config>,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) turns: Arc<Turns>,
-    /// The sessions that may wait.
-    pub(crate) waits: Arc<Semaphore>,
-    /// A session that holds nothing, to look and to break through.
-    desk: Mutex<Option<Arc<Link>>>,
+pub(crate) struct Store {
+    pub(crate) config: Arc<Config>,
+    desk: Desk<Link>,
 }
 
-impl Shared {
-    /// The session to look through; begun on first use, and anew when it has ended.
-    pub(crate) async fn desk(&self) -> Result<Arc<Link>> {
-        let mut desk = self.desk.lock().await;
-        if let Some(link) = desk.as_ref().filter(|link| !link.is_closed()) {
-            return Ok(link.clone());
-        }
-        let link = Arc::new(open(self.config.clone()).await?);
-        *desk = Some(link.clone());
-        Ok(link)
-    }
-
+impl Store {
     /// Asks one thing that may as well be asked twice: the session may have ended unseen. `params` is told when the
     /// server started.
     pub(crate) async fn ask(
@@ -60,7 +40,7 @@ impl Shared {
         params: impl Fn(i64) -> Params,
     ) -> Result<Answer, Failure> {
         let ask = async || {
-            let desk = self.desk().await.map_err(Failure::Refused)?;
+            let desk = self.desk().await?;
             within(PATIENCE, desk.ask(text.to_owned(), params(desk.start))).await
         };
         match ask().await {
@@ -68,9 +48,25 @@ impl Shared {
             answer => answer,
         }
     }
+}
 
-    /// Makes the table, if nobody has meanwhile.
-    pub(crate) async fn make_table(&self) -> Result<(), Failure> {
+#[async_trait]
+impl AdvisoryStore for Store {
+    type Link = Link;
+
+    fn session_ttl(&self, ttl: Duration) -> Duration {
+        whole(ttl)
+    }
+
+    fn permit(&self) -> Result<Option<OwnedSemaphorePermit>> {
+        Ok(None)
+    }
+
+    async fn desk(&self) -> Result<Arc<Link>> {
+        self.desk.link(open(self.config.clone())).await
+    }
+
+    async fn make_table(&self) -> Result<(), Failure> {
         let mut made = Ok(());
         for statement in sql::SCHEMA.lines() {
             made = self.ask(statement, |_| Params::Empty).await.map(drop);
@@ -87,36 +83,35 @@ impl Shared {
             Ok(()) => Ok(()),
         }
     }
+
+    async fn standing(&self, name: &Name, _: &Name) -> Result<Standing> {
+        look::standing(self, name).await
+    }
+
+    async fn broken(&self, name: &Name) -> Result<Option<Token>> {
+        look::broken(self, name).await
+    }
 }
 
-/// Begins a session to look through, on the keeper's thread.
+/// Begins a session to look through.
 async fn open(config: Arc<Config>) -> Result<Link> {
-    let (done, outcome) = oneshot::channel();
-    background::spawn(async move {
-        let _ = done.send(Link::open(&config, Purpose::Look, || {}).await);
-    })?;
-    outcome
-        .await
-        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "the keeper is gone")))
+    Link::open(&config, Purpose::Look, || {}).await
 }
 
 #[derive(Debug)]
 pub(crate) struct Mysql {
     info: BackendInfo,
-    shared: Arc<Shared>,
+    locks: Arc<Locks<Store>>,
 }
 
 impl Mysql {
     /// Connects, so that a wrong URL or password, or a server that can't do it, shows at once.
     pub(crate) async fn connect(config: Config) -> Result<Self> {
         let config = Arc::new(config);
-        let desk = open(config.clone()).await;
+        let desk = background::run(open(config.clone())).await;
         let desk = desk.map_err(|error| error.during("connect").on(&config.shown))?;
-        let shared = Shared {
-            pool: Arc::new(Pool::new(Arc::new(Sessions(config.clone())))),
-            turns: Arc::default(),
-            waits: Arc::new(Semaphore::new(WAITS_MAX)),
-            desk: Mutex::new(Some(Arc::new(desk))),
+        let store = Store {
+            desk: Desk::new(desk),
             config: config.clone(),
         };
         Ok(Self {
@@ -135,7 +130,7 @@ impl Mysql {
                     ttl_max: TTL_MAX,
                 },
             },
-            shared: Arc::new(shared),
+            locks: Locks::new(store),
         })
     }
 }
@@ -147,7 +142,8 @@ impl Backend for Mysql {
     }
 
     async fn contend(&self, claim: Claim) -> Result<Box<dyn Contender>> {
-        Ok(Box::new(MysqlContender::new(self.shared.clone(), claim)))
+        let lock = claim.name.clone();
+        Ok(self.locks.contend(claim, lock))
     }
 
     async fn resume(&self, _name: Name, _owner: Owner) -> Result<Box<dyn Contender>> {
@@ -158,19 +154,19 @@ impl Backend for Mysql {
     }
 
     async fn check(&self) -> Result<Vec<Finding>> {
-        check::check(&self.shared).await
+        check::check(&self.locks.store).await
     }
 
     async fn inspect(&self, name: &Name) -> Result<Inspection> {
-        look::inspect(&self.shared, name).await
+        look::inspect(&self.locks.store, name).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Inspection>> {
-        look::list(&self.shared, prefix).await
+        look::list(&self.locks.store, prefix).await
     }
 
     async fn break_hold(&self, name: &Name, token: Option<Token>) -> Result<Broken> {
-        look::break_hold(&self.shared, name, token).await
+        look::break_hold(&self.locks.store, name, token).await
     }
 
     fn inherit(&self) -> Option<OwnedFd> {
@@ -178,7 +174,7 @@ impl Backend for Mysql {
     }
 
     async fn close(&self) {
-        self.shared.pool.close().await;
-        self.shared.desk.lock().await.take();
+        self.locks.close().await;
+        self.locks.store.desk.close().await;
     }
 }

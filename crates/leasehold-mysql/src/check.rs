@@ -4,20 +4,20 @@ use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Verdict};
 use mysql_async::Params;
 
-use crate::backend::Shared;
+use crate::backend::Store;
 use crate::link::{first, get};
 use crate::server::{Server, VARIABLES};
 use crate::sql;
 
-pub(crate) async fn check(shared: &Shared) -> Result<Vec<Finding>> {
-    let answer = shared.ask(VARIABLES, |_| Params::Empty).await?;
+pub(crate) async fn check(store: &Store) -> Result<Vec<Finding>> {
+    let answer = store.ask(VARIABLES, |_| Params::Empty).await?;
     let rows = answer.rows.iter();
     let variables: Result<Vec<(String, String)>> =
         rows.map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect();
     let server = Server::new(variables?);
     let text = sql::replicas(server.edition().sessions());
     // Where they aren't shown, there may be some all the same.
-    let replicas = match shared.ask(&text, |_| Params::Empty).await {
+    let replicas = match store.ask(&text, |_| Params::Empty).await {
         Ok(answer) => first(&answer)?,
         Err(_) => 0,
     };
@@ -42,9 +42,10 @@ fn judge(server: &Server, replicas: u64) -> Vec<Finding> {
         findings.push(match server.value("sync_binlog") {
             "1" => good("sync_binlog is 1".into()),
             other => finding(
-                Verdict::Warning,
+                Verdict::Bad,
                 format!("sync_binlog is {other}"),
-                "replicas may lack the newest tokens after a crash of the host; set it to 1",
+                "after a crash of the host what isn't in the binary log is undone, and a token may be granted a second time; \
+                 set it to 1",
             ),
         });
         if server.value("binlog_format") == "STATEMENT" {
@@ -112,7 +113,7 @@ mod tests {
         assert_eq!(verdicts(&forgetful, 0), [Good, Bad, Good, Good]);
         assert_eq!(
             verdicts(&[("sync_binlog", "0")], 0),
-            [Good, Good, Warning, Good]
+            [Good, Good, Bad, Good]
         );
         assert_eq!(
             verdicts(&[("log_bin", "OFF"), ("sync_binlog", "0")], 0),

@@ -1,39 +1,14 @@
 //! From the server's errors to ours, and what each means for a statement.
 
+use leasehold_core::advisory::Failure;
 use leasehold_core::{Error, ErrorKind};
 use mysql_async::{DriverError, IoError, ServerError};
 
-/// A statement that failed.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// No answer in time: it may take effect, now or later, but before whatever is sent after it on its connection.
-    Unanswered(Error),
-    /// The connection is gone, and with it the session: at once, or when the server notices.
-    Closed(Error),
-    /// There is no table yet.
-    NoTable,
-    /// The server refused it. A lock that it took before stays taken.
-    Refused(Error),
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Unanswered(error) | Failure::Closed(error) | Failure::Refused(error) => error,
-            Failure::NoTable => Self::new(
-                ErrorKind::Unavailable,
-                "the table leasehold.locks is gone as soon as it is made",
-            ),
-        }
-    }
-}
-
-impl From<mysql_async::Error> for Failure {
-    fn from(error: mysql_async::Error) -> Self {
-        match error {
-            mysql_async::Error::Server(said) => refused(&said),
-            other => Self::Closed(failed(&other)),
-        }
+/// What became of a statement that the driver says failed.
+pub(crate) fn failure(error: mysql_async::Error) -> Failure {
+    match error {
+        mysql_async::Error::Server(said) => refused(&said),
+        other => Failure::Closed(failed(&other)),
     }
 }
 
@@ -79,8 +54,14 @@ fn is_tls(error: &IoError) -> bool {
 
 /// An error's text with its causes, none of which has a password in it.
 fn shown(error: &mysql_async::Error) -> String {
+    // Twice the driver says of it no more than that it is one of input or output.
+    let error: &(dyn std::error::Error + 'static) = match error {
+        mysql_async::Error::Io(IoError::Io(error)) => error,
+        mysql_async::Error::Io(IoError::Tls(error)) => error,
+        other => other,
+    };
     let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
+    let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
         if !text.contains(&more) {
@@ -153,14 +134,6 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
     }
 }
 
-/// The error of a statement without an answer.
-pub(crate) fn unanswered() -> Failure {
-    Failure::Unanswered(Error::new(
-        ErrorKind::Ambiguous,
-        "the server gave no answer in time",
-    ))
-}
-
 /// The error of a statement that there is no connection for any more.
 pub(crate) fn closed() -> Failure {
     Failure::Closed(Error::new(
@@ -187,6 +160,16 @@ mod tests {
             message: "said".into(),
             state: "HY000".into(),
         })
+    }
+
+    #[test]
+    fn why_a_server_is_not_reached_is_said_once() {
+        let refused = std::io::Error::other("Connection refused");
+        let text = failed(&mysql_async::Error::from(refused)).to_string();
+        assert_eq!(
+            text,
+            "the server can't be reached, or went away: Connection refused"
+        );
     }
 
     #[test]

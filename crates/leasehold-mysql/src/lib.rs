@@ -6,18 +6,15 @@
 mod backend;
 mod check;
 mod config;
-mod contender;
 mod error;
 mod keys;
 mod link;
 mod look;
 mod note;
 mod option_file;
-mod renewal;
 mod server;
 mod session;
 mod sql;
-mod waiting;
 
 use std::sync::Arc;
 

@@ -6,17 +6,21 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::background;
+use async_trait::async_trait;
+use leasehold_core::advisory::{self, Failure, Tried};
 use leasehold_core::clock::{self, Moment};
-use leasehold_core::{Error, ErrorKind, Result};
+use leasehold_core::{Claim, Error, ErrorKind, Name, Result, Token, background};
 use mysql_async::prelude::{FromValue, Queryable};
 use mysql_async::{Conn, Params, Row, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::{Config, Place};
-use crate::error::{Failure, closed, failed, unanswered, unexpected};
+use crate::error::{closed, failed, failure, unexpected};
+use crate::keys::lock_name;
+use crate::note;
 use crate::server::{Edition, Server, VARIABLES};
 use crate::sql;
 
@@ -92,26 +96,6 @@ pub(crate) struct Answer {
     written: u64,
     /// The number that the statement was to remember.
     number: Option<u64>,
-}
-
-/// What a grant is counted by.
-#[derive(Debug)]
-pub(crate) struct Ask<'a> {
-    pub(crate) lock: &'a str,
-    pub(crate) name: &'a str,
-    pub(crate) ttl: Duration,
-    pub(crate) note: &'a str,
-}
-
-/// What came of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tried {
-    /// With this token.
-    Granted(u64),
-    /// Somebody else has it.
-    Busy,
-    /// The server has forgotten its locks, and who had this one may believe to have it for so much longer.
-    HeldBack(Duration),
 }
 
 impl Link {
@@ -190,11 +174,6 @@ impl Link {
         })
     }
 
-    /// Whether it is known to be gone.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.orders.is_closed()
-    }
-
     /// Asks one thing. It is done also where nobody waits for the answer.
     pub(crate) fn ask<T: Into<Cow<'static, str>>, P: Into<Params>>(
         &self,
@@ -212,32 +191,22 @@ impl Link {
         async move { answered.await.unwrap_or_else(|_| Err(closed())) }
     }
 
-    /// Tries a lock and counts the grant.
-    pub(crate) async fn attempt(&self, ask: &Ask<'_>) -> Result<Tried, Failure> {
-        self.granted(sql::attempt(), ask).await
-    }
-
-    /// Counts the grant of a lock that was waited for.
-    pub(crate) async fn count(&self, ask: &Ask<'_>) -> Result<Tried, Failure> {
-        self.granted(sql::count(), ask).await
-    }
-
-    async fn granted(&self, text: String, ask: &Ask<'_>) -> Result<Tried, Failure> {
-        let ttl = u64::try_from(ask.ttl.as_millis()).unwrap_or(u64::MAX);
+    async fn granted(&self, text: String, claim: &Claim) -> Result<Tried, Failure> {
+        let ttl = u64::try_from(claim.ttl.as_millis()).unwrap_or(u64::MAX);
+        let name = claim.name.as_str();
         let params = named([
-            ("name", ask.name.into()),
-            ("lock", ask.lock.into()),
+            ("name", name.into()),
+            ("lock", lock_name(&claim.name).into()),
             ("start", self.start.into()),
             ("ttl", ttl.into()),
-            ("note", ask.note.into()),
+            ("note", note::text(&claim.identity).into()),
         ]);
         let answer = self.ask(text, params).await?;
         match (answer.written, answer.number) {
-            (0, _) if self.is_young => self.kept_back(ask.name).await,
+            (0, _) if self.is_young => self.kept_back(name).await,
             (0, _) => Ok(Tried::Busy),
-            (1, _) => Ok(Tried::Granted(1)),
-            (_, Some(token)) => Ok(Tried::Granted(token)),
-            (_, None) => Err(Failure::Refused(unexpected("the token"))),
+            (1, _) => Ok(Tried::Granted(token(Some(1))?)),
+            (_, number) => Ok(Tried::Granted(token(number)?)),
         }
     }
 
@@ -245,45 +214,56 @@ impl Link {
     async fn kept_back(&self, name: &str) -> Result<Tried, Failure> {
         let params = named([("name", name.into()), ("start", self.start.into())]);
         let answer = self.ask(sql::kept_back(), params).await?;
-        let left: i64 = match answer.rows.first() {
-            Some(row) => get(row, 0).map_err(Failure::Refused)?,
-            None => 0,
-        };
-        Ok(match u64::try_from(left) {
+        Ok(match u64::try_from(first::<i64>(&answer)?) {
             Ok(left @ 1..) => Tried::HeldBack(Duration::from_millis(left)),
             _ => Tried::Busy,
         })
     }
+}
 
-    /// Waits for a lock; answers whether it was granted. What is asked later waits for that. It is sent when this is called.
-    pub(crate) fn wait(
-        &self,
-        lock: &str,
-    ) -> impl Future<Output = Result<bool, Failure>> + Send + use<> {
-        let wait = sql::wait(lock, WAIT.as_secs());
-        let answered = self.ask(self.edition.unbound(&wait), ());
-        async move {
-            // Silence means that the server is gone: then the session is of no use any more.
-            let answer = clock::timeout(WAIT + WAIT_SLACK, answered).await;
-            let granted: Option<u64> =
-                first(&answer.unwrap_or_else(|| Err(closed()))?).map_err(Failure::Refused)?;
-            Ok(granted == Some(1))
-        }
+#[async_trait]
+impl advisory::Link for Link {
+    fn is_closed(&self) -> bool {
+        self.orders.is_closed()
     }
 
-    /// Gives a lock back; answers whether the session had it.
-    pub(crate) async fn unlock(&self, lock: &str) -> Result<bool, Failure> {
-        let answer = self
-            .ask(sql::UNLOCK, named([("lock", lock.into())]))
-            .await?;
-        let had: Option<u64> = first(&answer).map_err(Failure::Refused)?;
+    async fn attempt(&self, _: &Name, claim: &Claim) -> Result<Tried, Failure> {
+        self.granted(sql::attempt(), claim).await
+    }
+
+    async fn wait(self: Arc<Self>, lock: Name) -> Result<bool, Failure> {
+        let wait = sql::wait(&lock_name(&lock), WAIT.as_secs());
+        let answered = self.ask(self.edition.unbound(&wait), ());
+        // Silence means that the server is gone: then the session is of no use any more.
+        let answer = clock::timeout(WAIT + WAIT_SLACK, answered).await;
+        let granted: Option<u64> = first(&answer.unwrap_or_else(|| Err(closed()))?)?;
+        Ok(granted == Some(1))
+    }
+
+    async fn count(&self, _: &Name, claim: &Claim) -> Result<Tried, Failure> {
+        self.granted(sql::count(), claim).await
+    }
+
+    async fn unlock(&self, lock: &Name) -> Result<bool, Failure> {
+        let params = named([("lock", lock_name(lock).into())]);
+        let had: Option<u64> = first(&self.ask(sql::UNLOCK, params).await?)?;
         Ok(had == Some(1))
     }
 
-    /// Has the server hear of us; answers which session it takes us for.
-    pub(crate) async fn beat(&self) -> Result<u64, Failure> {
-        first(&self.ask(sql::BEAT, ()).await?).map_err(Failure::Refused)
+    async fn beat(&self) -> Result<(), Failure> {
+        let id: u64 = first(&self.ask(sql::BEAT, ()).await?)?;
+        if id == self.id {
+            Ok(())
+        } else {
+            Err(Failure::Refused(proxied()))
+        }
     }
+}
+
+fn token(number: Option<u64>) -> Result<Token> {
+    number
+        .and_then(Token::new)
+        .ok_or_else(|| unexpected("the token"))
 }
 
 /// Does what is asked until the connection or its link is gone.
@@ -304,7 +284,7 @@ async fn serve(
             biased;
             // What is dropped in the middle of a statement closes the connection.
             _ = &mut dropped => return over(),
-            answer = answer(&mut conn, &order.text, order.params) => answer.map_err(Failure::from),
+            answer = answer(&mut conn, &order.text, order.params) => answer.map_err(failure),
         };
         let ends = matches!(answer, Err(Failure::Closed(_)));
         if ends {
@@ -356,18 +336,8 @@ pub(crate) fn first<T: FromValue>(answer: &Answer) -> Result<T> {
         .and_then(|row| get(row, 0))
 }
 
-/// An answer within a time.
-pub(crate) async fn within<T>(
-    patience: Duration,
-    answer: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    clock::timeout(patience, answer)
-        .await
-        .unwrap_or_else(|| Err(unanswered()))
-}
-
 /// The error of a proxy.
-pub(crate) fn proxied() -> Error {
+fn proxied() -> Error {
     Error::new(
         ErrorKind::Unsupported,
         "a proxy before the server has sessions of its own there, and a lock needs one that is nobody else's; name the \

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use leasehold_core::advisory::{AdvisoryStore, Failure, Standing};
 use leasehold_core::backend::{Broken, Inspection};
-use leasehold_core::{Error, ErrorKind, Holder, Name, Result, Token, clock};
+use leasehold_core::{Error, ErrorKind, Name, Result, Token, clock};
 use mysql_async::Params;
 
-use crate::backend::Shared;
-use crate::error::{Failure, unexpected};
+use crate::backend::Store;
+use crate::error::unexpected;
 use crate::keys::lock_name;
 use crate::link::{first, get, named};
 use crate::note;
@@ -18,39 +19,8 @@ const BREAK: Duration = Duration::from_secs(4);
 /// How often is looked whether he has.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// How a lock stands.
-#[derive(Debug)]
-pub(crate) struct Standing {
-    /// The session that has the lock.
-    session: Option<u64>,
-    /// The newest hold of the name.
-    last: Option<Holder>,
-    /// Whether that is the one that has the lock.
-    is_lasts: bool,
-    /// The token of the hold that an operator took away.
-    pub(crate) broken: Option<Token>,
-}
-
-impl Standing {
-    pub(crate) fn is_held(&self) -> bool {
-        self.session.is_some()
-    }
-
-    /// The token that it is held with; none where it is free or a client of another make has it.
-    pub(crate) fn holds(&self) -> Option<Token> {
-        self.last.as_ref().filter(|_| self.is_lasts)?.token
-    }
-
-    /// Who has it.
-    fn holder(&self) -> Option<Holder> {
-        self.session?;
-        let last = self.last.clone().filter(|_| self.is_lasts);
-        Some(last.unwrap_or_else(|| Holder::new(None, None)))
-    }
-}
-
 /// How a lock stands now.
-pub(crate) async fn standing(shared: &Shared, name: &Name) -> Result<Standing> {
+pub(crate) async fn standing(store: &Store, name: &Name) -> Result<Standing> {
     let lock = lock_name(name);
     let params = |start: i64| {
         named([
@@ -59,9 +29,9 @@ pub(crate) async fn standing(shared: &Shared, name: &Name) -> Result<Standing> {
             ("start", start.into()),
         ])
     };
-    let (answer, has_row) = match shared.ask(&sql::inspect(), params).await {
+    let (answer, has_row) = match store.ask(&sql::inspect(), params).await {
         // Nobody of ours was ever granted one.
-        Err(Failure::NoTable) => (shared.ask(sql::INSPECT_BARE, params).await?, false),
+        Err(Failure::NoTable) => (store.ask(sql::INSPECT_BARE, params).await?, false),
         answer => (answer?, true),
     };
     let row = answer.rows.first().ok_or_else(|| unexpected("a row"))?;
@@ -80,9 +50,9 @@ pub(crate) async fn standing(shared: &Shared, name: &Name) -> Result<Standing> {
 }
 
 /// The token of the hold of this name that an operator took away.
-pub(crate) async fn broken(shared: &Shared, name: &Name) -> Result<Option<Token>> {
+pub(crate) async fn broken(store: &Store, name: &Name) -> Result<Option<Token>> {
     let params = |_| named([("name", name.as_str().into())]);
-    let answer = match shared.ask(sql::IS_BROKEN, params).await {
+    let answer = match store.ask(sql::IS_BROKEN, params).await {
         Err(Failure::NoTable) => return Ok(None),
         answer => answer?,
     };
@@ -94,22 +64,16 @@ pub(crate) async fn broken(shared: &Shared, name: &Name) -> Result<Option<Token>
 }
 
 /// Who holds a lock and who waits for it.
-pub(crate) async fn inspect(shared: &Shared, name: &Name) -> Result<Inspection> {
-    let standing = standing(shared, name).await?;
-    let mut inspection = Inspection::free(name.clone());
-    inspection.holder = standing.holder();
-    // The server doesn't say who they are.
-    let waiters = waiters(shared, name).await?;
-    inspection.waiters = std::iter::repeat_n(None, waiters).collect();
-    inspection.last_token = standing.last.and_then(|last| last.token);
-    Ok(inspection)
+pub(crate) async fn inspect(store: &Store, name: &Name) -> Result<Inspection> {
+    let standing = standing(store, name).await?;
+    Ok(standing.inspection(name, waiters(store, name).await?))
 }
 
 /// How many wait for a lock; none where the server keeps that to itself.
-async fn waiters(shared: &Shared, name: &Name) -> Result<usize> {
-    let text = sql::waiters(shared.desk().await?.edition.sessions());
+async fn waiters(store: &Store, name: &Name) -> Result<usize> {
+    let text = sql::waiters(store.desk().await?.edition.sessions());
     let wait = sql::waiting(&lock_name(name));
-    match shared
+    match store
         .ask(&text, |_| named([("wait", wait.as_str().into())]))
         .await
     {
@@ -120,9 +84,9 @@ async fn waiters(shared: &Shared, name: &Name) -> Result<usize> {
 }
 
 /// All locks held now whose name begins with `prefix`.
-pub(crate) async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Inspection>> {
+pub(crate) async fn list(store: &Store, prefix: &str) -> Result<Vec<Inspection>> {
     let params = |start: i64| named([("start", start.into()), ("prefix", prefix.into())]);
-    let answer = match shared.ask(&sql::list(), params).await {
+    let answer = match store.ask(&sql::list(), params).await {
         Err(Failure::NoTable) => return Ok(Vec::new()),
         answer => answer?,
     };
@@ -141,64 +105,57 @@ pub(crate) async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Inspection
 }
 
 /// Takes a lock away: its holder is told and gives it back. The session of one that stays silent is ended where it has no
-/// other lock.
-pub(crate) async fn break_hold(
-    shared: &Shared,
-    name: &Name,
-    token: Option<Token>,
-) -> Result<Broken> {
-    let before = standing(shared, name).await?;
+/// other lock of ours, and so is that of a client of another make, who can't be told.
+pub(crate) async fn break_hold(store: &Store, name: &Name, token: Option<Token>) -> Result<Broken> {
+    let before = standing(store, name).await?;
     let (Some(session), Some(holder)) = (before.session, before.holder()) else {
         return Ok(Broken::Free);
     };
     if token.is_some() && token != holder.token {
         return Ok(Broken::OtherToken(holder));
     }
-    let Some(token) = holder.token else {
-        return Err(Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "a client of another make has it, and can't be told; KILL {session} ends its session, and with it all \
-                 that it has"
-            ),
-        ));
-    };
-    let mark = |_| {
-        named([
-            ("name", name.as_str().into()),
-            ("token", token.get().into()),
-        ])
-    };
-    shared.ask(sql::BREAK, mark).await?;
-    if ends(shared, name, session, token).await? {
-        return Ok(Broken::Ended(holder));
+    if let Some(token) = holder.token {
+        let mark = |_| {
+            named([
+                ("name", name.as_str().into()),
+                ("token", token.get().into()),
+            ])
+        };
+        store.ask(sql::BREAK, mark).await?;
+        if ends(store, name, &before).await? {
+            return Ok(Broken::Ended(holder));
+        }
     }
-    let others = holds(shared, session).await?;
-    if others == [name.as_str()] {
-        let killed = shared
+    let others = holds(store, session).await?;
+    if others.iter().all(|other| other == name.as_str()) {
+        let killed = store
             .ask(&format!("KILL {session}"), |_| Params::Empty)
             .await;
         // One that ended meanwhile is no error.
-        if ends(shared, name, session, token).await? {
+        if ends(store, name, &before).await? {
             return Ok(Broken::Ended(holder));
         }
         killed?;
     }
+    let told = match holder.token {
+        Some(_) => "its holder was told and gives no answer",
+        None => "a client of another make has it, and can't be told",
+    };
     Err(Error::new(
         ErrorKind::Unavailable,
         format!(
-            "its holder was told and gives no answer; KILL {session} ends its session, and with it: {}",
+            "{told}; KILL {session} ends its session, and with it: {}",
             others.join(", ")
         ),
     ))
 }
 
-/// Whether a hold ends within a while.
-async fn ends(shared: &Shared, name: &Name, session: u64, token: Token) -> Result<bool> {
+/// Whether a lock stands otherwise within a while.
+async fn ends(store: &Store, name: &Name, before: &Standing) -> Result<bool> {
     let begun = clock::now();
     loop {
-        let now = standing(shared, name).await?;
-        if now.session != Some(session) || now.holds() != Some(token) {
+        let now = standing(store, name).await?;
+        if now.session != before.session || now.holds() != before.holds() {
             return Ok(true);
         }
         if clock::now().since(begun).steady > BREAK {
@@ -209,9 +166,12 @@ async fn ends(shared: &Shared, name: &Name, session: u64, token: Token) -> Resul
 }
 
 /// The names that a session of ours holds.
-async fn holds(shared: &Shared, session: u64) -> Result<Vec<String>> {
+async fn holds(store: &Store, session: u64) -> Result<Vec<String>> {
     let params =
         |start: i64| -> Params { named([("session", session.into()), ("start", start.into())]) };
-    let answer = shared.ask(sql::HOLDS, params).await?;
+    let answer = match store.ask(sql::HOLDS, params).await {
+        Err(Failure::NoTable) => return Ok(Vec::new()),
+        answer => answer?,
+    };
     answer.rows.iter().map(|row| get(row, 0)).collect()
 }

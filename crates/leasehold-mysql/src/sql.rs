@@ -21,9 +21,9 @@ pub(crate) const BEAT: &str = "SELECT CONNECTION_ID() + 0";
 
 /// Now, in the server's microseconds.
 const NOW_US: &str = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)";
-/// What keeps a name back: a hold from before the server started whose time isn't over. To the second the server says
-/// when it started.
-const UNTIL_MS: &str = "(:start + 1) * 1000 + o.ttl_ms";
+/// Until when a name is kept back: to the second the server says when it started, so nobody gets one in that second, and a
+/// grant's second is of one start only. Then the time of a hold from before must be over.
+const UNTIL_MS: &str = "(:start + 1) * 1000";
 const BEFORE: &str = "FROM leasehold.locks o WHERE o.name = :name AND o.server_start <> :start";
 
 /// Tries a lock and counts the grant; one row is written then, or two where one is written over. Nothing is written where
@@ -44,7 +44,8 @@ fn grant(got: &str) -> String {
     format!(
         "INSERT INTO leasehold.locks (name, token, lock_name, session, server_start, since_us, ttl_ms, note)
         SELECT :name, LAST_INSERT_ID(1), :lock, CONNECTION_ID(), :start, {NOW_US}, :ttl, :note FROM DUAL
-        WHERE NOT EXISTS (SELECT 1 {BEFORE} AND {UNTIL_MS} > {NOW_US} / 1000) AND {got}
+        WHERE {UNTIL_MS} <= {NOW_US} / 1000
+            AND NOT EXISTS (SELECT 1 {BEFORE} AND {UNTIL_MS} + o.ttl_ms > {NOW_US} / 1000) AND {got}
         ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(leasehold.locks.token + 1), lock_name = :lock,
             session = CONNECTION_ID(), server_start = :start, since_us = {NOW_US}, ttl_ms = :ttl, note = :note"
     )
@@ -52,7 +53,9 @@ fn grant(got: &str) -> String {
 
 /// How many milliseconds a name is kept back for.
 pub(crate) fn kept_back() -> String {
-    format!("SELECT CAST(CEILING({UNTIL_MS} - {NOW_US} / 1000) AS SIGNED) {BEFORE}")
+    format!(
+        "SELECT CAST(CEILING({UNTIL_MS} + COALESCE(MAX(o.ttl_ms), 0) - {NOW_US} / 1000) AS SIGNED) {BEFORE}"
+    )
 }
 
 /// Gives a lock back; answers whether the session had it.

@@ -5,57 +5,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::advisory::{AdvisoryStore, Desk, Failure, Locks, Standing, within};
 use leasehold_core::backend::{
     Backend, BackendInfo, Broken, Capabilities, Contender, Finding, Inspection, TokenGrade,
 };
 use leasehold_core::{Claim, Error, ErrorKind, Name, Owner, Result, Token, background};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::check;
 use crate::config::Config;
-use crate::contender::PostgresContender;
-use crate::error::{Failure, unexpected};
+use crate::error::unexpected;
 use crate::keys::Key;
-use crate::link::{Link, Purpose, get, within};
+use crate::link::{Link, Purpose, get};
 use crate::look;
 use crate::probe;
-use crate::session::{Pool, Sessions, Turns};
 use crate::sql;
 
 /// How long a question may take to be answered.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// On how many sessions a client waits at once; what is beyond is tried now and then.
-const WAITS_MAX: usize = 16;
 
-/// What all contenders of a client share.
+/// The database, as everybody who locks there needs it.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    config: Arc<Config>,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) turns: Arc<Turns>,
-    /// The sessions that may wait.
-    pub(crate) waits: Arc<Semaphore>,
+pub(crate) struct Store {
+    pub(crate) config: Arc<Config>,
     /// The locks that may be held, and how many they are: with the server's table of locks full, nobody could log in.
     locks: Arc<Semaphore>,
     pub(crate) most: usize,
-    /// A session that holds nothing, to look and to break through.
-    desk: Mutex<Option<Arc<Link>>>,
+    desk: Desk<Link>,
 }
 
-impl Shared {
-    /// The session to look through; begun on first use, and anew when it has ended.
-    pub(crate) async fn desk(&self) -> Result<Arc<Link>> {
-        let mut desk = self.desk.lock().await;
-        if let Some(link) = desk.as_ref().filter(|link| !link.is_closed()) {
-            return Ok(link.clone());
-        }
-        let link = Arc::new(open(self.config.clone()).await?);
-        *desk = Some(link.clone());
-        Ok(link)
-    }
-
+impl Store {
     /// Asks one thing that may as well be asked twice: the session may have ended unseen.
     pub(crate) async fn ask(
         &self,
@@ -63,7 +44,7 @@ impl Shared {
         params: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, Failure> {
         let ask = async || {
-            let desk = self.desk().await.map_err(Failure::Refused)?;
+            let desk = self.desk().await?;
             within(PATIENCE, desk.rows(text, params)).await
         };
         match ask().await {
@@ -72,9 +53,45 @@ impl Shared {
         }
     }
 
-    /// Makes the table, if nobody has meanwhile.
-    pub(crate) async fn make_table(&self) -> Result<(), Failure> {
-        let desk = self.desk().await.map_err(Failure::Refused)?;
+    /// The lock of a name.
+    pub(crate) async fn lock(&self, name: &Name) -> Result<Name> {
+        let config = &self.config;
+        if let Some(key) = config.scheme.key(name.as_str(), &config.database) {
+            return key.lock();
+        }
+        let rows = self.ask(sql::HASH, &[(&name.as_str(), Type::TEXT)]).await?;
+        let row = rows.first().ok_or_else(|| unexpected("a name's hash"))?;
+        Key::one(get(row, 0)?).lock()
+    }
+}
+
+#[async_trait]
+impl AdvisoryStore for Store {
+    type Link = Link;
+
+    fn session_ttl(&self, ttl: Duration) -> Duration {
+        ttl
+    }
+
+    fn permit(&self) -> Result<Option<OwnedSemaphorePermit>> {
+        let permit = self.locks.clone().try_acquire_owned();
+        permit.map(Some).map_err(|_| {
+            Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "this client holds {} locks, a quarter of the server's table; raise max_locks_per_transaction",
+                    self.most
+                ),
+            )
+        })
+    }
+
+    async fn desk(&self) -> Result<Arc<Link>> {
+        self.desk.link(open(self.config.clone())).await
+    }
+
+    async fn make_table(&self) -> Result<(), Failure> {
+        let desk = self.desk().await?;
         let made = within(PATIENCE, desk.batch(sql::SCHEMA)).await;
         if made.is_err() {
             // Two who make it at once get in each other's way.
@@ -86,53 +103,24 @@ impl Shared {
         made
     }
 
-    /// A name's key.
-    pub(crate) async fn key(&self, name: &Name) -> Result<Key> {
-        let config = &self.config;
-        if let Some(key) = config.scheme.key(name.as_str(), &config.database) {
-            return Ok(key);
-        }
-        let rows = self.ask(sql::HASH, &[(&name.as_str(), Type::TEXT)]).await?;
-        let row = rows.first().ok_or_else(|| unexpected("a name's hash"))?;
-        Ok(Key::one(get(row, 0)?))
+    async fn standing(&self, name: &Name, lock: &Name) -> Result<Standing> {
+        Ok(look::stand(self, name, lock).await?.0)
     }
 
-    /// One of the locks that may be held.
-    pub(crate) fn permit(&self) -> Result<OwnedSemaphorePermit> {
-        self.locks.clone().try_acquire_owned().map_err(|_| {
-            Error::new(
-                ErrorKind::Unavailable,
-                format!(
-                    "this client holds {} locks, a quarter of the server's table; raise max_locks_per_transaction",
-                    self.most
-                ),
-            )
-        })
+    async fn broken(&self, name: &Name) -> Result<Option<Token>> {
+        look::broken(self, name).await
     }
 }
 
-/// Begins a session to look through, on the keeper's thread.
+/// Begins a session to look through.
 async fn open(config: Arc<Config>) -> Result<Link> {
-    on_the_keeper(async move { Link::open(&config, Purpose::Look, || {}).await }).await
-}
-
-/// Runs something that begins connections where they are to live.
-async fn on_the_keeper<T: Send + 'static>(
-    task: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    let (done, outcome) = oneshot::channel();
-    background::spawn(async move {
-        let _ = done.send(task.await);
-    })?;
-    outcome
-        .await
-        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "the keeper is gone")))
+    Link::open(&config, Purpose::Look, || {}).await
 }
 
 #[derive(Debug)]
 pub(crate) struct Postgres {
     info: BackendInfo,
-    shared: Arc<Shared>,
+    locks: Arc<Locks<Store>>,
 }
 
 impl Postgres {
@@ -141,19 +129,17 @@ impl Postgres {
         let config = Arc::new(config);
         let explain = |error: Error| error.during("connect").on(&config.shown);
         let probed = config.clone();
-        on_the_keeper(async move { probe::probe(&probed).await })
+        background::run(async move { probe::probe(&probed).await })
             .await
             .map_err(explain)?;
-        let desk = open(config.clone()).await.map_err(explain)?;
+        let desk = background::run(open(config.clone())).await;
+        let desk = desk.map_err(explain)?;
         let most = usize::try_from(desk.locks / 4).unwrap_or(0);
         let most = most.clamp(1, Semaphore::MAX_PERMITS);
-        let shared = Shared {
-            pool: Arc::new(Pool::new(Arc::new(Sessions(config.clone())))),
-            turns: Arc::default(),
-            waits: Arc::new(Semaphore::new(WAITS_MAX)),
+        let store = Store {
             locks: Arc::new(Semaphore::new(most)),
             most,
-            desk: Mutex::new(Some(Arc::new(desk))),
+            desk: Desk::new(desk),
             config: config.clone(),
         };
         Ok(Self {
@@ -172,7 +158,7 @@ impl Postgres {
                     ttl_max: Duration::from_secs(24 * 3600),
                 },
             },
-            shared: Arc::new(shared),
+            locks: Locks::new(store),
         })
     }
 }
@@ -184,12 +170,8 @@ impl Backend for Postgres {
     }
 
     async fn contend(&self, claim: Claim) -> Result<Box<dyn Contender>> {
-        let key = self.shared.key(&claim.name).await?;
-        Ok(Box::new(PostgresContender::new(
-            self.shared.clone(),
-            claim,
-            key,
-        )?))
+        let lock = self.locks.store.lock(&claim.name).await?;
+        Ok(self.locks.contend(claim, lock))
     }
 
     async fn resume(&self, _name: Name, _owner: Owner) -> Result<Box<dyn Contender>> {
@@ -200,19 +182,19 @@ impl Backend for Postgres {
     }
 
     async fn check(&self) -> Result<Vec<Finding>> {
-        check::check(&self.shared).await
+        check::check(&self.locks.store).await
     }
 
     async fn inspect(&self, name: &Name) -> Result<Inspection> {
-        look::inspect(&self.shared, name).await
+        look::inspect(&self.locks.store, name).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Inspection>> {
-        look::list(&self.shared, prefix).await
+        look::list(&self.locks.store, prefix).await
     }
 
     async fn break_hold(&self, name: &Name, token: Option<Token>) -> Result<Broken> {
-        look::break_hold(&self.shared, name, token).await
+        look::break_hold(&self.locks.store, name, token).await
     }
 
     fn inherit(&self) -> Option<OwnedFd> {
@@ -220,7 +202,7 @@ impl Backend for Postgres {
     }
 
     async fn close(&self) {
-        self.shared.pool.close().await;
-        self.shared.desk.lock().await.take();
+        self.locks.close().await;
+        self.locks.store.desk.close().await;
     }
 }

@@ -4,7 +4,7 @@ use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Verdict};
 use tokio_postgres::Row;
 
-use crate::backend::Shared;
+use crate::backend::Store;
 use crate::link::get;
 
 const SETTINGS: &str = "\
@@ -23,8 +23,8 @@ struct Server<'a> {
     number: i64,
 }
 
-pub(crate) async fn check(shared: &Shared) -> Result<Vec<Finding>> {
-    let rows = shared.ask(SETTINGS, &[]).await?;
+pub(crate) async fn check(store: &Store) -> Result<Vec<Finding>> {
+    let rows = store.ask(SETTINGS, &[]).await?;
     let row: &Row = rows
         .first()
         .ok_or_else(|| crate::error::unexpected("its settings"))?;
@@ -40,7 +40,7 @@ pub(crate) async fn check(shared: &Shared) -> Result<Vec<Finding>> {
     let mut findings = judge(&server);
     findings.push(good(format!(
         "no pooler gives each transaction another session; this client may hold {} locks at once",
-        shared.most
+        store.most
     )));
     Ok(findings)
 }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use leasehold_core::advisory::Failure;
 use leasehold_core::background;
 use leasehold_core::pem;
 use leasehold_core::{Error, ErrorKind};
@@ -12,7 +13,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::config::{Config, Place};
-use crate::error::Failure;
+use crate::error::failed;
 use crate::link::Purpose;
 
 /// The first version whose sessions end when they are idle.
@@ -36,7 +37,8 @@ pub(crate) async fn dial(config: &Config, place: &Place) -> Result<Dialled, Fail
         None => pem::trusting_nobody().map_err(Failure::Refused)?,
     };
     let connecting = driver(config, place);
-    let (client, connection) = connecting.connect(MakeRustlsConnect::new(tls)).await?;
+    let connecting = connecting.connect(MakeRustlsConnect::new(tls));
+    let (client, connection) = connecting.await.map_err(failed)?;
     let version = connection.parameter("server_version").map(major);
     let (lives, ended) = oneshot::channel();
     background::spawn_here(async move {

@@ -1,72 +1,35 @@
 //! From PostgreSQL's errors to ours, and what each means for a statement.
 
+use leasehold_core::advisory::Failure;
 use leasehold_core::{Error, ErrorKind};
 
-/// A statement that failed.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// No answer in time: it may take effect, now or later, but before whatever is sent after it on its connection.
-    Unanswered(Error),
-    /// The connection is gone, and with it the session: at once, or when the server notices.
-    Closed(Error),
-    /// There is no table yet.
-    NoTable,
-    /// The lock wasn't to be had within `lock_timeout`.
-    NotInTime(Error),
-    /// The server refused it. A lock that it took before stays taken.
-    Refused(Error),
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Unanswered(error)
-            | Failure::Closed(error)
-            | Failure::NotInTime(error)
-            | Failure::Refused(error) => error,
-            Failure::NoTable => Self::new(
-                ErrorKind::Unavailable,
-                "the table leasehold.locks is gone as soon as it is made",
-            ),
-        }
+/// What became of a statement that this driver says failed.
+pub(crate) fn failed(error: tokio_postgres::Error) -> Failure {
+    if let Some(said) = error.as_db_error() {
+        let fatal = matches!(said.severity(), "FATAL" | "PANIC");
+        return refused(said.code().code(), said.message(), fatal);
     }
+    let text = if error.is_closed() {
+        "the connection to the server is gone"
+    } else {
+        "the server can't be reached"
+    };
+    Failure::Closed(Error::new(ErrorKind::Unavailable, text).because(shown(&error)))
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Refused(error)
-    }
-}
-
-impl From<tokio_postgres::Error> for Failure {
-    fn from(error: tokio_postgres::Error) -> Self {
-        if let Some(said) = error.as_db_error() {
-            let fatal = matches!(said.severity(), "FATAL" | "PANIC");
-            return refused(said.code().code(), said.message(), fatal);
-        }
-        let text = if error.is_closed() {
-            "the connection to the server is gone"
-        } else {
-            "the server can't be reached"
-        };
-        Self::Closed(Error::new(ErrorKind::Unavailable, text).because(shown(&error)))
-    }
-}
-
+/// What became of a statement that sqlx says failed.
 #[cfg(feature = "sqlx")]
-impl From<sqlx::Error> for Failure {
-    fn from(error: sqlx::Error) -> Self {
-        use sqlx::postgres::{PgDatabaseError, PgSeverity};
-        let said = error.as_database_error();
-        match said.and_then(|said| said.try_downcast_ref::<PgDatabaseError>()) {
-            Some(said) => {
-                let fatal = matches!(said.severity(), PgSeverity::Fatal | PgSeverity::Panic);
-                refused(said.code(), said.message(), fatal)
-            }
-            None => Self::Closed(
-                Error::new(ErrorKind::Unavailable, "the server can't be reached").because(error),
-            ),
+pub(crate) fn failed_in_sqlx(error: sqlx::Error) -> Failure {
+    use sqlx::postgres::{PgDatabaseError, PgSeverity};
+    let said = error.as_database_error();
+    match said.and_then(|said| said.try_downcast_ref::<PgDatabaseError>()) {
+        Some(said) => {
+            let fatal = matches!(said.severity(), PgSeverity::Fatal | PgSeverity::Panic);
+            refused(said.code(), said.message(), fatal)
         }
+        None => Failure::Closed(
+            Error::new(ErrorKind::Unavailable, "the server can't be reached").because(error),
+        ),
     }
 }
 
@@ -161,14 +124,6 @@ fn meaning(code: &str) -> (ErrorKind, &'static str) {
         }
         _ => (Unsupported, "the server refused the statement"),
     }
-}
-
-/// The error of a statement without an answer.
-pub(crate) fn unanswered() -> Failure {
-    Failure::Unanswered(Error::new(
-        ErrorKind::Ambiguous,
-        "the server gave no answer in time",
-    ))
 }
 
 /// An answer that can't be.

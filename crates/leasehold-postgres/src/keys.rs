@@ -85,13 +85,13 @@ impl Key {
         format!("{class}.{object}.{kind}")
     }
 
-    /// What its place on a session is called: who excludes by name alone would take one key twice.
-    pub(crate) fn place(self) -> Result<Name> {
+    /// What the lock is called: who excludes by name alone would take one key twice.
+    pub(crate) fn lock(self) -> Result<Name> {
         Name::new(&self.text())
     }
 
-    /// The key of a place that is called so.
-    pub(crate) fn of_place(name: &Name) -> Option<Self> {
+    /// The key of a lock that is called so.
+    pub(crate) fn of_lock(name: &Name) -> Option<Self> {
         let mut parts = name.as_str().split('.');
         let mut half = || parts.next()?.parse::<u32>().ok();
         let (class, object) = (half()?, half()?);
@@ -202,11 +202,11 @@ mod tests {
         assert_eq!(Key::one(-1).parts(), (4_294_967_295, 4_294_967_295, 1));
         assert_eq!(Key::one(42).text(), "0.42.1");
         assert_eq!(Key::two(-1, -2).parts(), (4_294_967_295, 4_294_967_294, 2));
-        assert_eq!(Key::two(1, 2).place().unwrap().as_str(), "1.2.2");
+        assert_eq!(Key::two(1, 2).lock().unwrap().as_str(), "1.2.2");
         for key in [Key::one(-1), Key::one(42), Key::two(-1, -2), Key::two(1, 2)] {
-            assert_eq!(Key::of_place(&key.place().unwrap()), Some(key));
+            assert_eq!(Key::of_lock(&key.lock().unwrap()), Some(key));
         }
-        assert_eq!(Key::of_place(&Name::new("1.2.3").unwrap()), None);
+        assert_eq!(Key::of_lock(&Name::new("1.2.3").unwrap()), None);
     }
 
     #[test]

@@ -7,7 +7,6 @@
 mod backend;
 mod check;
 mod config;
-mod contender;
 mod dial;
 mod error;
 mod keys;
@@ -16,11 +15,9 @@ mod look;
 mod note;
 mod password;
 mod probe;
-mod renewal;
 mod session;
 mod sql;
 mod transaction;
-mod waiting;
 
 pub use transaction::{ACQUIRE, Caller, TOKEN, TRY_ACQUIRE, TransactionLocks, TransactionToken};
 

@@ -5,24 +5,28 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::background;
+use async_trait::async_trait;
+use leasehold_core::advisory::{self, Failure, Tried};
 use leasehold_core::clock::{self, Moment};
-use leasehold_core::{Error, ErrorKind, Result};
+use leasehold_core::{Claim, Error, ErrorKind, Name, Result, Token, background};
 use tokio::sync::{OnceCell, oneshot};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
 use crate::config::{Config, Place};
 use crate::dial::{self, Dialled};
-use crate::error::{Failure, unanswered, unexpected};
+use crate::error::{failed, unexpected};
 use crate::keys::Key;
+use crate::note;
+use crate::probe;
 use crate::sql;
 
 /// How long all servers together may take to let us in.
 const CONNECT: Duration = Duration::from_secs(4);
+
 /// What a session is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -53,7 +57,7 @@ pub(crate) struct Link {
     client: Client,
     purpose: Purpose,
     /// The server's process.
-    pub(crate) pid: i32,
+    pid: i32,
     /// Since when the server remembers locks, in its microseconds.
     pub(crate) up: i64,
     /// How many locks there can be on the server.
@@ -64,26 +68,6 @@ pub(crate) struct Link {
     count: OnceCell<Statement>,
     unlock: OnceCell<Statement>,
     broken: OnceCell<Statement>,
-}
-
-/// What a grant is counted by.
-#[derive(Debug)]
-pub(crate) struct Ask<'a> {
-    pub(crate) key: Key,
-    pub(crate) name: &'a str,
-    pub(crate) ttl: Duration,
-    pub(crate) note: &'a str,
-}
-
-/// What came of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tried {
-    /// With this token.
-    Granted(u64),
-    /// Somebody else has it or waits for it.
-    Busy,
-    /// The server has forgotten its locks, and who had this one may believe to have it for so much longer.
-    HeldBack(Duration),
 }
 
 impl Link {
@@ -142,11 +126,11 @@ impl Link {
             _ if config.lease_by_tcp => false,
             _ => return Err(Failure::Refused(dial::too_old(version))),
         };
-        client
-            .batch_execute(&dial::settings(purpose, ends_idle))
-            .await?;
+        let settings = dial::settings(purpose, ends_idle);
+        client.batch_execute(&settings).await.map_err(failed)?;
         let since = clock::now();
-        let hello = client.query_typed(sql::HELLO, &[]).await?;
+        let hello = client.query_typed(sql::HELLO, &[]);
+        let hello = hello.await.map_err(failed)?;
         let hello = hello
             .first()
             .ok_or_else(|| Failure::Refused(unexpected("what it is")))?;
@@ -180,56 +164,21 @@ impl Link {
         Ok((link, ended))
     }
 
-    /// Whether it is gone.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.client.is_closed()
-    }
-
-    /// Tries a lock and counts the grant.
-    pub(crate) async fn attempt(&self, ask: &Ask<'_>) -> Result<Tried, Failure> {
-        let text = sql::attempt(ask.key.space);
-        let statement = self.prepared(&self.attempt, &text).await?;
-        self.granted(statement, ask).await
-    }
-
-    /// Waits for a lock; what is asked later waits for that. It is sent when this is polled first, without a pause between.
-    pub(crate) async fn wait(&self, key: Key) -> Result<(), Failure> {
-        let wait = sql::wait(key);
-        let (unbound, waited) = tokio::join!(
-            biased;
-            self.client.batch_execute("SET statement_timeout = 0"),
-            self.client.batch_execute(&wait)
-        );
-        unbound?;
-        Ok(waited?)
-    }
-
-    /// Counts the grant of a lock that was waited for.
-    pub(crate) async fn count(&self, ask: &Ask<'_>) -> Result<Tried, Failure> {
-        let bound = format!(
-            "SET statement_timeout = {}",
-            self.purpose.statement().as_millis()
-        );
-        let counting = async {
-            let statement = self.prepared(&self.count, &sql::count()).await?;
-            self.granted(statement, ask).await
-        };
-        let (bound, counted) = tokio::join!(biased; self.client.batch_execute(&bound), counting);
-        bound?;
-        counted
-    }
-
-    async fn granted(&self, statement: &Statement, ask: &Ask<'_>) -> Result<Tried, Failure> {
-        let ttl = i64::try_from(ask.ttl.as_millis()).unwrap_or(i64::MAX);
-        let key = ask.key.text();
+    async fn granted(
+        &self,
+        statement: &Statement,
+        key: Key,
+        claim: &Claim,
+    ) -> Result<Tried, Failure> {
+        let ttl = i64::try_from(claim.ttl.as_millis()).unwrap_or(i64::MAX);
+        let (name, note) = (claim.name.as_str(), note::text(&claim.identity));
         let params: [&(dyn ToSql + Sync); 6] =
-            [&ask.key.number, &ask.name, &key, &ttl, &ask.note, &self.up];
-        let row = self.client.query_one(statement, &params).await?;
+            [&key.number, &name, &key.text(), &ttl, &note, &self.up];
+        let row = self.client.query_one(statement, &params);
+        let row = row.await.map_err(failed)?;
         Ok(match get(&row, 0)? {
             Some(true) => {
-                let token: Option<i64> = get(&row, 1)?;
-                let token = token.and_then(|token| u64::try_from(token).ok());
-                Tried::Granted(token.ok_or_else(|| Failure::Refused(unexpected("the token")))?)
+                Tried::Granted(token(get(&row, 1)?).ok_or_else(|| unexpected("the token"))?)
             }
             Some(false) => Tried::Busy,
             None => {
@@ -240,34 +189,18 @@ impl Link {
         })
     }
 
-    /// Gives a lock back; answers whether the session had it.
-    pub(crate) async fn unlock(&self, key: Key) -> Result<bool, Failure> {
-        let text = sql::unlock(key.space);
-        let statement = self.prepared(&self.unlock, &text).await?;
-        let row = self.client.query_one(statement, &[&key.number]).await?;
-        get(&row, 0)
-    }
-
-    /// Has the server hear of us; answers which process does.
-    pub(crate) async fn beat(&self) -> Result<i32, Failure> {
-        let rows = self
-            .client
-            .query_typed("SELECT pg_backend_pid()", &[])
-            .await?;
-        let row = rows.first();
-        get(
-            row.ok_or_else(|| Failure::Refused(unexpected("its process")))?,
-            0,
-        )
-    }
-
-    /// The keys and tokens of this session's holds that an operator took away.
-    pub(crate) async fn broken(&self) -> Result<Vec<(String, i64)>, Failure> {
+    /// The locks and tokens of this session's holds that an operator took away.
+    pub(crate) async fn broken(&self) -> Result<Vec<(Name, Token)>, Failure> {
         let statement = self.prepared(&self.broken, sql::BROKEN).await?;
-        let rows = self.client.query(statement, &[]).await?;
-        rows.iter()
-            .map(|row| Ok((get(row, 0)?, get(row, 1)?)))
-            .collect()
+        let rows = self.client.query(statement, &[]).await.map_err(failed)?;
+        let broken = rows.iter().map(|row| {
+            let lock = Name::new(get(row, 0)?)?;
+            Ok((
+                lock,
+                token(get(row, 1)?).ok_or_else(|| unexpected("a token"))?,
+            ))
+        });
+        broken.collect()
     }
 
     /// Asks one thing.
@@ -276,12 +209,12 @@ impl Link {
         text: &str,
         params: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, Failure> {
-        Ok(self.client.query_typed(text, params).await?)
+        self.client.query_typed(text, params).await.map_err(failed)
     }
 
     /// Does several things.
     pub(crate) async fn batch(&self, text: &str) -> Result<(), Failure> {
-        Ok(self.client.batch_execute(text).await?)
+        self.client.batch_execute(text).await.map_err(failed)
     }
 
     async fn prepared<'a>(
@@ -290,8 +223,76 @@ impl Link {
         text: &str,
     ) -> Result<&'a Statement, Failure> {
         let preparing = || self.client.prepare(text);
-        Ok(cell.get_or_try_init(preparing).await?)
+        cell.get_or_try_init(preparing).await.map_err(failed)
     }
+}
+
+#[async_trait]
+impl advisory::Link for Link {
+    fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    async fn attempt(&self, lock: &Name, claim: &Claim) -> Result<Tried, Failure> {
+        let key = key(lock)?;
+        let text = sql::attempt(key.space);
+        let statement = self.prepared(&self.attempt, &text).await?;
+        self.granted(statement, key, claim).await
+    }
+
+    /// Both statements are sent without a pause between.
+    async fn wait(self: Arc<Self>, lock: Name) -> Result<bool, Failure> {
+        let wait = sql::wait(key(&lock)?);
+        let (unbound, waited) = tokio::join!(
+            biased;
+            self.batch("SET statement_timeout = 0"),
+            self.batch(&wait)
+        );
+        unbound?;
+        waited.map(|()| true)
+    }
+
+    async fn count(&self, lock: &Name, claim: &Claim) -> Result<Tried, Failure> {
+        let key = key(lock)?;
+        let bound = format!(
+            "SET statement_timeout = {}",
+            self.purpose.statement().as_millis()
+        );
+        let counting = async {
+            let statement = self.prepared(&self.count, &sql::count()).await?;
+            self.granted(statement, key, claim).await
+        };
+        let (bound, counted) = tokio::join!(biased; self.batch(&bound), counting);
+        bound?;
+        counted
+    }
+
+    async fn unlock(&self, lock: &Name) -> Result<bool, Failure> {
+        let key = key(lock)?;
+        let text = sql::unlock(key.space);
+        let statement = self.prepared(&self.unlock, &text).await?;
+        let row = self.client.query_one(statement, &[&key.number]).await;
+        get(&row.map_err(failed)?, 0)
+    }
+
+    async fn beat(&self) -> Result<(), Failure> {
+        let rows = self.rows("SELECT pg_backend_pid()", &[]).await?;
+        let row = rows.first().ok_or_else(|| unexpected("its process"))?;
+        if get::<i32>(row, 0)? == self.pid {
+            Ok(())
+        } else {
+            Err(Failure::Refused(probe::pooled()))
+        }
+    }
+}
+
+fn key(lock: &Name) -> Result<Key> {
+    Key::of_lock(lock).ok_or_else(|| Error::new(ErrorKind::Bug, "a lock that is no key"))
+}
+
+/// A token as the table has it.
+pub(crate) fn token(number: Option<i64>) -> Option<Token> {
+    Token::new(u64::try_from(number?).ok()?)
 }
 
 /// A column of an answer.
@@ -301,16 +302,6 @@ pub(crate) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
 ) -> Result<T, Failure> {
     row.try_get(at)
         .map_err(|error| Failure::Refused(unexpected("a column").because(error)))
-}
-
-/// An answer within a time.
-pub(crate) async fn within<T>(
-    patience: Duration,
-    answer: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    clock::timeout(patience, answer)
-        .await
-        .unwrap_or_else(|| Err(unanswered()))
 }
 
 impl fmt::Debug for Link {

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use leasehold_core::advisory::{AdvisoryStore, Failure, Standing};
 use leasehold_core::backend::{Broken, Inspection};
 use leasehold_core::{Error, ErrorKind, Holder, Name, Result, Token, clock};
 use tokio_postgres::types::Type;
 
-use crate::backend::Shared;
-use crate::error::Failure;
+use crate::backend::Store;
+use crate::error::unexpected;
 use crate::keys::Key;
-use crate::link::get;
+use crate::link::{get, token};
 use crate::note;
 use crate::sql;
 
@@ -18,43 +19,11 @@ const BREAK: Duration = Duration::from_secs(4);
 /// How often is looked whether he has.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// How a lock stands.
-#[derive(Debug)]
-pub(crate) struct Standing {
-    /// The server's process whose session has the lock.
-    pid: Option<i32>,
-    waiters: i64,
-    /// The newest hold of the name.
-    last: Option<Holder>,
-    /// Whether that is the one that has the lock.
-    is_lasts: bool,
-    /// The token of the hold that an operator took away.
-    pub(crate) broken: Option<Token>,
-}
-
-impl Standing {
-    pub(crate) fn is_held(&self) -> bool {
-        self.pid.is_some()
-    }
-
-    /// The token that it is held with; none where it is free or a client of another make has it.
-    pub(crate) fn holds(&self) -> Option<Token> {
-        self.last.as_ref().filter(|_| self.is_lasts)?.token
-    }
-
-    /// Who has it.
-    fn holder(&self) -> Option<Holder> {
-        self.pid?;
-        let last = self.last.clone().filter(|_| self.is_lasts);
-        Some(last.unwrap_or_else(|| Holder::new(None, None)))
-    }
-}
-
-/// How a lock stands now.
-pub(crate) async fn standing(shared: &Shared, name: &Name, key: Key) -> Result<Standing> {
+/// How a lock stands now, and how many wait for it.
+pub(crate) async fn stand(store: &Store, name: &Name, lock: &Name) -> Result<(Standing, usize)> {
+    let key = Key::of_lock(lock).ok_or_else(|| unexpected("a key"))?;
     let (class, object, kind) = key.parts();
-    let up = shared.desk().await?.up;
-    let text = sql::inspect();
+    let up = store.desk().await?.up;
     let params = [
         (&up as _, Type::INT8),
         (&name.as_str() as _, Type::TEXT),
@@ -62,74 +31,53 @@ pub(crate) async fn standing(shared: &Shared, name: &Name, key: Key) -> Result<S
         (&object as _, Type::INT8),
         (&kind as _, Type::INT2),
     ];
-    let rows = match shared.ask(&text, &params).await {
-        Err(Failure::NoTable) => return bare(shared, &params[2..]).await,
-        rows => rows?,
+    let (rows, has_row) = match store.ask(&sql::inspect(), &params).await {
+        // Nobody of ours was ever granted one.
+        Err(Failure::NoTable) => (store.ask(&sql::inspect_bare(), &params[2..]).await?, false),
+        rows => (rows?, true),
     };
-    let row = rows
-        .first()
-        .ok_or_else(|| crate::error::unexpected("a row"))?;
-    let token: Option<i64> = get(row, 4)?;
-    let broken: Option<i64> = get(row, 2)?;
-    Ok(Standing {
-        pid: get(row, 0)?,
-        waiters: get(row, 1)?,
-        last: token.map(|_| note::holder(row, 4)).transpose()?,
-        is_lasts: get(row, 3)?,
-        broken: broken.and_then(|token| Token::new(u64::try_from(token).ok()?)),
-    })
-}
-
-/// How a lock stands where nobody of ours was ever granted one.
-async fn bare(
-    shared: &Shared,
-    params: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)],
-) -> Result<Standing> {
-    let rows = shared.ask(&sql::inspect_bare(), params).await?;
-    let row = rows
-        .first()
-        .ok_or_else(|| crate::error::unexpected("a row"))?;
-    Ok(Standing {
-        pid: get(row, 0)?,
-        waiters: get(row, 1)?,
+    let row = rows.first().ok_or_else(|| unexpected("a row"))?;
+    let pid: Option<i32> = get(row, 0)?;
+    let waiters: i64 = get(row, 1)?;
+    let mut standing = Standing {
+        session: pid.and_then(|pid| u64::try_from(pid).ok()),
         last: None,
         is_lasts: false,
         broken: None,
-    })
+    };
+    if has_row && get::<Option<i64>>(row, 4)?.is_some() {
+        standing.last = Some(note::holder(row, 4)?);
+        standing.is_lasts = get(row, 3)?;
+        standing.broken = token(get(row, 2)?);
+    }
+    Ok((standing, usize::try_from(waiters).unwrap_or(0)))
 }
 
 /// The token of the hold of this name that an operator took away.
-pub(crate) async fn broken(shared: &Shared, name: &Name) -> Result<Option<Token>> {
+pub(crate) async fn broken(store: &Store, name: &Name) -> Result<Option<Token>> {
     let text = "SELECT broken FROM leasehold.locks WHERE name = $1";
-    let rows = match shared.ask(text, &[(&name.as_str(), Type::TEXT)]).await {
+    let rows = match store.ask(text, &[(&name.as_str(), Type::TEXT)]).await {
         Err(Failure::NoTable) => return Ok(None),
         rows => rows?,
     };
-    let token: Option<i64> = match rows.first() {
-        Some(row) => get(row, 0)?,
-        None => None,
-    };
-    Ok(token.and_then(|token| Token::new(u64::try_from(token).ok()?)))
+    match rows.first() {
+        Some(row) => Ok(token(get(row, 0)?)),
+        None => Ok(None),
+    }
 }
 
 /// Who holds a lock and who waits for it.
-pub(crate) async fn inspect(shared: &Shared, name: &Name) -> Result<Inspection> {
-    let key = shared.key(name).await?;
-    let standing = standing(shared, name, key).await?;
-    let mut inspection = Inspection::free(name.clone());
-    inspection.holder = standing.holder();
-    // The server doesn't say who they are.
-    let waiters = usize::try_from(standing.waiters).unwrap_or(0);
-    inspection.waiters = std::iter::repeat_n(None, waiters).collect();
-    inspection.last_token = standing.last.and_then(|last| last.token);
-    Ok(inspection)
+pub(crate) async fn inspect(store: &Store, name: &Name) -> Result<Inspection> {
+    let lock = store.lock(name).await?;
+    let (standing, waiters) = stand(store, name, &lock).await?;
+    Ok(standing.inspection(name, waiters))
 }
 
 /// All locks held now whose name begins with `prefix`.
-pub(crate) async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Inspection>> {
-    let up = shared.desk().await?.up;
+pub(crate) async fn list(store: &Store, prefix: &str) -> Result<Vec<Inspection>> {
+    let up = store.desk().await?.up;
     let params = [(&up as _, Type::INT8), (&prefix as _, Type::TEXT)];
-    let rows = match shared.ask(&sql::list(), &params).await {
+    let rows = match store.ask(&sql::list(), &params).await {
         Err(Failure::NoTable) => return Ok(Vec::new()),
         rows => rows?,
     };
@@ -148,14 +96,10 @@ pub(crate) async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Inspection
 }
 
 /// Takes a lock away. A session that has no other lock is ended; else its holder is told and gives this one back.
-pub(crate) async fn break_hold(
-    shared: &Shared,
-    name: &Name,
-    token: Option<Token>,
-) -> Result<Broken> {
-    let key = shared.key(name).await?;
-    let before = standing(shared, name, key).await?;
-    let (Some(pid), Some(holder)) = (before.pid, before.holder()) else {
+pub(crate) async fn break_hold(store: &Store, name: &Name, token: Option<Token>) -> Result<Broken> {
+    let lock = store.lock(name).await?;
+    let before = store.standing(name, &lock).await?;
+    let (Some(session), Some(holder)) = (before.session, before.holder()) else {
         return Ok(Broken::Free);
     };
     if token.is_some() && token != holder.token {
@@ -164,27 +108,28 @@ pub(crate) async fn break_hold(
     if let Some(token) = holder.token {
         let token = i64::try_from(token.get()).unwrap_or(i64::MAX);
         let params = [(&name.as_str() as _, Type::TEXT), (&token as _, Type::INT8)];
-        shared.ask(sql::BREAK, &params).await?;
+        store.ask(sql::BREAK, &params).await?;
     }
+    let pid = i32::try_from(session).unwrap_or(0);
     // A role that may not end it leaves it to the holder.
-    let ended = shared.ask(sql::END, &[(&pid, Type::INT4)]).await;
+    let ended = store.ask(sql::END, &[(&pid, Type::INT4)]).await;
     let begun = clock::now();
     loop {
-        let now = standing(shared, name, key).await?;
-        if now.pid != Some(pid) || now.holds() != holder.token {
+        let now = store.standing(name, &lock).await?;
+        if now.session != before.session || now.holds() != holder.token {
             return Ok(Broken::Ended(holder));
         }
         if clock::now().since(begun).steady > BREAK {
             ended?;
-            return Err(refused(shared, pid, &holder).await);
+            return Err(refused(store, pid, &holder).await);
         }
         clock::sleep(AGAIN).await;
     }
 }
 
 /// The error of a holder who doesn't give back, or can't be told.
-async fn refused(shared: &Shared, pid: i32, holder: &Holder) -> Error {
-    let rows = shared.ask(sql::HOLDS, &[(&pid, Type::INT4)]).await;
+async fn refused(store: &Store, pid: i32, holder: &Holder) -> Error {
+    let rows = store.ask(sql::HOLDS, &[(&pid, Type::INT4)]).await;
     let others: Vec<String> = rows
         .iter()
         .flatten()

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use leasehold_core::advisory::{Failure, within};
 use leasehold_core::{Error, ErrorKind, Result, clock};
 
 use crate::config::{Config, Place};
 use crate::dial::dial;
-use crate::error::Failure;
-use crate::link::{get, within};
+use crate::error::failed;
+use crate::link::get;
 
 /// How long a statement may take. A pooler that has one session for everybody doesn't answer at all.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -64,14 +65,15 @@ async fn processes(config: &Config, place: &Place) -> Result<Seen, Failure> {
     let first = dial(config, place).await?.client;
     let second = dial(config, place).await?.client;
     let process = async |client: &tokio_postgres::Client| -> Result<i32, Failure> {
-        let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
+        let rows = client.query_typed("SELECT pg_backend_pid()", &[]);
+        let rows = rows.await.map_err(failed)?;
         let row = rows
             .first()
             .ok_or_else(|| Failure::Refused(crate::error::unexpected("its process")))?;
         get(row, 0)
     };
     let before = process(&first).await?;
-    second.batch_execute("BEGIN").await?;
+    second.batch_execute("BEGIN").await.map_err(failed)?;
     let other = process(&second).await?;
     let meanwhile = if other == before {
         None
@@ -80,7 +82,7 @@ async fn processes(config: &Config, place: &Place) -> Result<Seen, Failure> {
             .await
             .transpose()?
     };
-    second.batch_execute("ROLLBACK").await?;
+    second.batch_execute("ROLLBACK").await.map_err(failed)?;
     let after = [process(&first).await?, process(&first).await?];
     Ok(Seen {
         before,

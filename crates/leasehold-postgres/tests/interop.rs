@@ -3,16 +3,29 @@
 
 mod common;
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use common::*;
 use leasehold::store::Broken;
 use leasehold::{ErrorKind, Release};
 use leasehold_core::clock;
-use leasehold_testkit::servers::Postgres;
+use leasehold_testkit::program::Program;
+use leasehold_testkit::servers::{Postgres, python_packages};
 
 /// How long a waiter may take to hear of a release.
 const PUSHED: Duration = Duration::from_secs(1);
+/// With the driver's own copy of the server's library, for the versions of Python that are about.
+const PSYCOPG: &str = "\
+psycopg==3.3.3 --hash=sha256:f96525a72bcfade6584ab17e89de415ff360748c766f0106959144dcbb38c698
+psycopg-binary==3.3.3 --hash=sha256:48e500cf1c0984dacf1f28ea482c3cdbb4c2288d51c336c04bc64198ab21fc51 \
+    --hash=sha256:dac7ee2f88b4d7bb12837989ca354c38d400eeb21bce3b73dac02622f0a3c8d6 \
+    --hash=sha256:263a24f39f26e19ed7fc982d7859a36f17841b05bebad3eb47bb9cd2dd785351 \
+    --hash=sha256:42961609ac07c232a427da7c87a468d3c82fee6762c220f38e37cfdacb2b178d \
+    --hash=sha256:17bb6600e2455993946385249a3c3d0af52cd70c1c1cdbf712e9d696d0b0bf1b
+typing_extensions==4.15.0 --hash=sha256:f0fa19c6845758ab08074a0cfa8b7aecb71c999ca73d62883bc25cc018c4e548
+";
 
 /// Both ways, with a key that the other takes by `theirs`.
 async fn assert_excludes(postgres: &Postgres, key: &str, name: &str, theirs: &str) {
@@ -67,6 +80,46 @@ async fn whoever_takes_the_same_key_is_kept_out_and_keeps_out() {
         ("sha256", digest),
     ] {
         assert_excludes(&postgres, key, "job", theirs).await;
+    }
+}
+
+/// psycopg, which takes a lock of its own accord.
+fn psycopg(postgres: &Postgres, how: &str, once: &str) -> Program {
+    let mut command = Command::new("python3");
+    command
+        .env("PYTHONPATH", python_packages("psycopg", PSYCOPG).unwrap())
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/advisory_lock.py"))
+        .arg(postgres.address().port().to_string())
+        .args([how, "job", once]);
+    Program::start(&mut command)
+}
+
+/// Ruby isn't needed: the gem is there by the statements that it sends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn programs_on_psycopg_and_the_gems_statements_are_kept_out_and_keep_out() {
+    let postgres = server();
+    for (key, how) in [("hashtext", "hashtext"), ("with-advisory-lock", "gem")] {
+        let client = connect(&format!("{}?key={key}", postgres.url())).await;
+        let ours = take(&client, "job", LONG).await;
+        let busy = psycopg(&postgres, how, "once");
+        assert_eq!(busy.line_within(LONG).as_deref(), Some("busy"), "{how}");
+        // It waits for us, and then holds.
+        let mut other = psycopg(&postgres, how, "wait");
+        assert_eq!(other.line_within(ms(1500)), None, "{how}");
+        assert_eq!(ours.release().await.unwrap(), Release::Freed);
+        assert_eq!(other.line_within(SLACK).as_deref(), Some("held"), "{how}");
+        assert_busy(&client, "job").await;
+        // We wait for it.
+        let waits = lock(&client, "job", LONG);
+        let waiter = tokio::spawn(async move { waits.acquire().await });
+        queued(&client, "job", 1).await;
+        let freed = clock::now();
+        other.tell("");
+        assert_eq!(other.line_within(SLACK).as_deref(), Some("freed"), "{how}");
+        let guard = waiter.await.unwrap().unwrap();
+        assert!(since(freed) < PUSHED, "{how}: after {:?}", since(freed));
+        assert_eq!(guard.release().await.unwrap(), Release::Freed);
+        assert!(other.end());
     }
 }
 

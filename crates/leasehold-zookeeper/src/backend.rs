@@ -9,7 +9,7 @@ use leasehold_core::backend::{
     Backend, BackendInfo, Broken, Capabilities, Contender, Finding, Inspection, TokenGrade,
 };
 use leasehold_core::{Claim, Error, ErrorKind, Name, Owner, Result, Token, background};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::Mutex;
 
 use crate::check;
 use crate::config::Config;
@@ -93,12 +93,7 @@ impl Shared {
 
 /// Begins a session on the keeper's thread.
 async fn open(config: Arc<Config>, timeout: Duration) -> Result<Link> {
-    let (opened, link) = oneshot::channel();
-    background::spawn(async move {
-        let _ = opened.send(Link::open(config, timeout, || {}).await);
-    })?;
-    link.await
-        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "the keeper is gone")))
+    background::run(async move { Link::open(config, timeout, || {}).await }).await
 }
 
 #[derive(Debug)]

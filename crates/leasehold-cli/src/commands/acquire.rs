@@ -1,6 +1,6 @@
 //! `leasehold acquire`: a lock for a script, which outlives this process.
 
-use leasehold::{Detached, Guard};
+use leasehold::{Detached, Error, ErrorKind, Guard};
 use serde::Serialize;
 
 use super::Context;
@@ -33,6 +33,19 @@ pub(crate) async fn acquire(args: Acquire, context: &Context) -> Result<u8, Fail
             store,
             context,
         };
+        let info = store.client.info();
+        if !info.capabilities.detached {
+            return Err(Failure::from(
+                Error::new(
+                    ErrorKind::Unsupported,
+                    "what acquire takes is to outlast this process, and on this store a lock ends with the process that has \
+                     it; use leasehold run NAME -- COMMAND",
+                )
+                .during("acquire")
+                .named(&args.claim.name)
+                .on(&info.url),
+            ));
+        }
         // This process is the holder that others see, and it ends now.
         let lock = asking.lock()?.program("leasehold acquire");
         match asking.take(&lock, signals, "").await? {

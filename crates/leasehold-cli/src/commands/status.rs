@@ -57,7 +57,7 @@ fn text(found: &Inspection, store: &str) -> String {
         lines.push(format!(
             "  waiting {}  {}",
             at + 1,
-            show::who(waiter.as_ref())
+            show::waiter(waiter.as_ref())
         ));
     }
     lines.extend(

@@ -92,6 +92,16 @@ pub struct Pulse {
 }
 
 impl Pulse {
+    /// A beat that says nothing of what hung on the session.
+    #[must_use]
+    pub fn new(since: Moment, ttl: Duration) -> Self {
+        Self {
+            since,
+            ttl,
+            keys: Arc::default(),
+        }
+    }
+
     fn age(&self, now: Moment) -> Duration {
         now.since(self.since).any
     }
@@ -322,6 +332,16 @@ impl<S: SessionStore> Session<S> {
         self.tell_all();
         self.changed.send_replace(());
         self.called.notify_one();
+    }
+
+    /// What a connection calls when it is gone.
+    pub fn ender(self: &Arc<Self>) -> impl Fn() + Clone + Send + 'static {
+        let session = Arc::downgrade(self);
+        move || {
+            if let Some(session) = session.upgrade() {
+                session.end();
+            }
+        }
     }
 
     /// Has every holder renew now, and every waiter look.

@@ -4,15 +4,16 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Mailbox;
+use crate::name::Name;
 
 /// The attempts of one client, in a line for each key.
-pub struct Turns<K> {
-    lines: Mutex<HashMap<K, Line>>,
+#[derive(Default)]
+pub struct Turns {
+    lines: Mutex<HashMap<Name, Line>>,
     next: AtomicU64,
 }
 
@@ -32,10 +33,10 @@ struct Owner {
 
 type IsOver = Box<dyn Fn() -> bool + Send>;
 
-impl<K: Clone + Eq + Hash> Turns<K> {
+impl Turns {
     /// An attempt at a key, in no line yet.
     #[must_use]
-    pub fn attempt(self: &Arc<Self>, key: K) -> Turn<K> {
+    pub fn attempt(self: &Arc<Self>, key: Name) -> Turn {
         Turn {
             turns: self.clone(),
             key,
@@ -44,21 +45,21 @@ impl<K: Clone + Eq + Hash> Turns<K> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Line>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Line>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// An attempt's place in line. When it is dropped, the next one has its turn.
-pub struct Turn<K: Clone + Eq + Hash> {
-    turns: Arc<Turns<K>>,
-    key: K,
+pub struct Turn {
+    turns: Arc<Turns>,
+    key: Name,
     id: u64,
     /// Where it is told that its turn may have come.
     pub mailbox: Arc<Mailbox>,
 }
 
-impl<K: Clone + Eq + Hash> Turn<K> {
+impl Turn {
     /// Whether it is our turn. If not, and we wait, we are in line from now on.
     #[must_use]
     pub fn take(&self, waits: bool) -> bool {
@@ -118,28 +119,19 @@ impl<K: Clone + Eq + Hash> Turn<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> Drop for Turn<K> {
+impl Drop for Turn {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-impl<K> Default for Turns<K> {
-    fn default() -> Self {
-        Self {
-            lines: Mutex::default(),
-            next: AtomicU64::default(),
-        }
-    }
-}
-
-impl<K> fmt::Debug for Turns<K> {
+impl fmt::Debug for Turns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turns").finish_non_exhaustive()
     }
 }
 
-impl<K: Clone + Eq + Hash> fmt::Debug for Turn<K> {
+impl fmt::Debug for Turn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn")
             .field("id", &self.id)
@@ -154,7 +146,11 @@ mod tests {
 
     use super::*;
 
-    fn told(turn: &Turn<u64>) -> bool {
+    fn key(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn told(turn: &Turn) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         turn.mailbox.poll_changed(&mut context).is_ready()
     }
@@ -162,12 +158,11 @@ mod tests {
     #[test]
     fn those_who_wait_are_served_in_order_and_told() {
         let turns = Arc::new(Turns::default());
-        let key = 7;
-        let [first, second, third, trying] = [(); 4].map(|()| turns.attempt(key));
+        let [first, second, third, trying] = [(); 4].map(|()| turns.attempt(key("7")));
         assert!(first.take(true) && first.take(true));
         assert!(!second.take(true) && !third.take(true) && !second.take(true));
         assert!(!trying.take(false));
-        assert!(turns.attempt(8).take(false), "another key");
+        assert!(turns.attempt(key("8")).take(false), "another key");
         first.leave();
         assert!(told(&second) && !told(&third));
         // It is the second's turn, also when another one looks first.
@@ -181,7 +176,7 @@ mod tests {
     #[test]
     fn a_hold_that_is_over_keeps_nobody_out_and_takes_nobodys_turn_when_it_leaves() {
         let turns = Arc::new(Turns::default());
-        let [stale, next, last] = [(); 3].map(|()| turns.attempt(7));
+        let [stale, next, last] = [(); 3].map(|()| turns.attempt(key("7")));
         let over = Arc::new(AtomicBool::new(false));
         assert!(stale.take(false));
         let is_over = over.clone();

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use leasehold_core::advisory::Failure;
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::types::Type;
 
-use crate::error::{Failure, unexpected};
+#[cfg(feature = "sqlx")]
+use crate::error::failed_in_sqlx;
+use crate::error::{failed, unexpected};
 use crate::link::get;
 
 /// A transaction of the caller's: `&tokio_postgres::Transaction`, and with the feature `sqlx`
@@ -64,7 +67,7 @@ impl Caller<'_> {
     pub(super) async fn row(&mut self, text: &str) -> Result<Vec<Option<String>>, Failure> {
         let row = match &mut self.0 {
             Driver::Tokio(transaction) => {
-                let messages = transaction.simple_query(text).await?;
+                let messages = transaction.simple_query(text).await.map_err(failed)?;
                 let mut rows = messages.iter().filter_map(|message| match message {
                     SimpleQueryMessage::Row(row) => Some(row),
                     _ => None,
@@ -77,14 +80,16 @@ impl Caller<'_> {
             #[cfg(feature = "sqlx")]
             Driver::Sqlx(connection) => {
                 use sqlx::Row as _;
-                let rows = by_sqlx::rows(connection, text).await?;
+                let rows = by_sqlx::rows(connection, text)
+                    .await
+                    .map_err(failed_in_sqlx)?;
                 let row = rows.first().map(|row| {
                     let columns = 0..row.len();
                     columns
                         .map(|at| row.try_get_unchecked(at))
                         .collect::<Result<Vec<Option<String>>, _>>()
                 });
-                row.transpose()?
+                row.transpose().map_err(failed_in_sqlx)?
             }
         };
         row.ok_or_else(|| Failure::Refused(unexpected("a row")))
@@ -93,10 +98,12 @@ impl Caller<'_> {
     /// Does several things.
     pub(super) async fn batch(&mut self, text: &str) -> Result<(), Failure> {
         match &mut self.0 {
-            Driver::Tokio(transaction) => transaction.batch_execute(text).await?,
+            Driver::Tokio(transaction) => transaction.batch_execute(text).await.map_err(failed)?,
             #[cfg(feature = "sqlx")]
             Driver::Sqlx(connection) => {
-                by_sqlx::rows(connection, text).await?;
+                by_sqlx::rows(connection, text)
+                    .await
+                    .map_err(failed_in_sqlx)?;
             }
         }
         Ok(())
@@ -111,11 +118,16 @@ impl Caller<'_> {
         match &mut self.0 {
             Driver::Tokio(transaction) => {
                 let parameters = [(&parameter as _, Type::TEXT)];
-                let rows = transaction.query_typed(text, &parameters).await?;
+                let rows = transaction
+                    .query_typed(text, &parameters)
+                    .await
+                    .map_err(failed)?;
                 rows.first().map(|row| get(row, 0)).transpose()
             }
             #[cfg(feature = "sqlx")]
-            Driver::Sqlx(connection) => Ok(by_sqlx::number(connection, text, parameter).await?),
+            Driver::Sqlx(connection) => by_sqlx::number(connection, text, parameter)
+                .await
+                .map_err(failed_in_sqlx),
         }
     }
 }

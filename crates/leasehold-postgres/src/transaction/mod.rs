@@ -10,12 +10,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use leasehold_core::advisory::Failure;
 use leasehold_core::clock::{self, Moment};
 use leasehold_core::url::StoreUrl;
 use leasehold_core::{Error, ErrorKind, Name, Result};
 
 use crate::config::Mapping;
-use crate::error::{Failure, unexpected};
+use crate::error::unexpected;
 use crate::keys::Key;
 use crate::sql;
 

@@ -241,7 +241,9 @@ impl Mysql {
         let client = self.client()?;
         self.server.wait_until(|| {
             let mut client = copy(&client);
-            run(client.args(["-e", "SELECT 1"])).is_ok()
+            let up = run(client.args(["-e", "SHOW GLOBAL STATUS LIKE 'Uptime'"]));
+            // In the second that it started in nobody gets a lock.
+            up.is_ok_and(|up| !up.trim_end().ends_with("\t0"))
         })
     }
 

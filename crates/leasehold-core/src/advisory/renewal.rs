@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use leasehold_core::Result;
-use leasehold_core::backend::{LossReason, Renewal};
-
-use crate::contender::PostgresContender;
-use crate::look;
+use super::AdvisoryStore;
+use super::contender::AdvisoryContender;
+use crate::backend::{LossReason, Renewal};
+use crate::clock;
+use crate::error::Result;
 
 /// How long may be looked for whether an operator took a lost hold away.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-impl PostgresContender {
+impl<S: AdvisoryStore> AdvisoryContender<S> {
     /// Asks for the hold to last at least `ttl` from now.
-    pub(crate) async fn renew_hold(&mut self, ttl: Duration) -> Result<Renewal> {
+    pub(super) async fn renew_hold(&mut self, ttl: Duration) -> Result<Renewal> {
         let (Some(seat), Some(held)) = (&self.seat, &mut self.held) else {
             return Ok(Renewal::Lost(LossReason::SessionLost));
         };
@@ -36,8 +36,8 @@ impl PostgresContender {
     /// Why the hold is lost: an operator who took it away has left a mark.
     async fn loss(&mut self, reason: LossReason) -> LossReason {
         let token = self.held.map(|held| held.token);
-        let marked = look::broken(&self.shared, &self.claim.name);
-        match leasehold_core::clock::timeout(PATIENCE, marked).await {
+        let marked = self.locks.store.broken(&self.claim.name);
+        match clock::timeout(PATIENCE, marked).await {
             Some(Ok(broken)) if broken.is_some() && broken == token => LossReason::Broken,
             _ => reason,
         }

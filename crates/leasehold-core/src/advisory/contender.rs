@@ -1,4 +1,4 @@
-//! One acquisition on MySQL.
+//! One acquisition of an advisory lock.
 //!
 //! ```text
 //! its turn in this client ── try and count, in one statement, on a session that many holds share ──► granted
@@ -7,60 +7,59 @@
 //! ```
 
 use std::fmt;
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::backend::{Attempt, Busy, Contender, Grant, Release, Renewal};
-use leasehold_core::clock::{self, Moment};
-use leasehold_core::session::{Pulse, end};
-use leasehold_core::{Claim, Error, ErrorKind, Result, Token};
+use tokio::sync::OwnedSemaphorePermit;
 
-use crate::backend::Shared;
-use crate::error::{Failure, unexpected};
-use crate::keys::lock_name;
-use crate::link::{Ask, Tried, whole, within};
-use crate::look;
-use crate::note;
-use crate::session::{Made, Place, Seat, Turn, unlock};
-use crate::waiting::Waiting;
+use super::waiting::{Waited, Waiting};
+use super::{AdvisoryStore, Failure, Link, Locks, Tried, unlock, within};
+use crate::backend::{Attempt, Busy, Contender, Grant, Release, Renewal};
+use crate::claim::{Claim, Token};
+use crate::clock::{self, Moment};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::session::{Place, Seat, Turn, end};
 
 /// How long a try may take to be answered: the wait loop gives up a little later.
-const PATIENCE: Duration = Duration::from_millis(4500);
+pub(super) const PATIENCE: Duration = Duration::from_millis(4500);
 /// How often one try may begin anew because its session ended or there was no table.
 const ROUNDS: u32 = 3;
 /// How long a waiter goes at most without looking.
 const LOOK: Duration = Duration::from_secs(1);
 
-pub(crate) struct MysqlContender {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) claim: Claim,
-    /// What the server calls the lock.
-    lock: String,
+pub(super) struct AdvisoryContender<S: AdvisoryStore> {
+    pub(super) locks: Arc<Locks<S>>,
+    pub(super) claim: Claim,
+    /// What the server knows the lock by, and its place on a session.
+    lock: Name,
     turn: Turn,
-    pub(crate) seat: Option<Seat>,
-    waiting: Option<Waiting>,
-    pub(crate) held: Option<Hold>,
+    /// One of the locks that this client may have.
+    permit: Option<OwnedSemaphorePermit>,
+    pub(super) seat: Option<Seat<S>>,
+    waiting: Option<Waiting<S>>,
+    pub(super) held: Option<Hold>,
     /// A release was begun before.
     releasing: bool,
 }
 
 /// A grant as it was answered last.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hold {
-    pub(crate) token: Token,
-    pub(crate) since: Moment,
+pub(super) struct Hold {
+    pub(super) token: Token,
+    pub(super) since: Moment,
 }
 
-impl MysqlContender {
-    pub(crate) fn new(shared: Arc<Shared>, claim: Claim) -> Self {
+impl<S: AdvisoryStore> AdvisoryContender<S> {
+    pub(super) fn new(locks: Arc<Locks<S>>, claim: Claim, lock: Name) -> Self {
         Self {
-            turn: shared.turns.attempt(claim.name.clone()),
-            lock: lock_name(&claim.name),
-            shared,
+            turn: locks.turns.attempt(lock.clone()),
+            locks,
             claim,
+            lock,
+            permit: None,
             seat: None,
             waiting: None,
             held: None,
@@ -79,6 +78,9 @@ impl MysqlContender {
         if !self.turn.take(self.claim.waits) {
             return self.behind().await.map(Some);
         }
+        if self.permit.is_none() {
+            self.permit = self.locks.store.permit()?;
+        }
         match self.attempt().await? {
             None => Ok(None),
             Some(Tried::Granted(_)) => Ok(self.held.map(|held| self.granted(held))),
@@ -95,7 +97,7 @@ impl MysqlContender {
     async fn behind(&mut self) -> Result<Attempt, Failure> {
         if !self.claim.waits {
             // Only a server that answers can be said to be busy.
-            let desk = self.shared.desk().await.map_err(Failure::Refused)?;
+            let desk = self.locks.store.desk().await?;
             within(PATIENCE, desk.beat()).await?;
         }
         Ok(busy(LOOK))
@@ -105,11 +107,10 @@ impl MysqlContender {
     async fn attempt(&mut self) -> Result<Option<Tried>, Failure> {
         let seat = match self.seat.take().filter(|seat| !seat.session.is_over()) {
             Some(seat) => seat,
-            None => self
-                .shared
-                .pool
-                .seat(&self.claim.name, whole(self.claim.ttl))
-                .map_err(Failure::Refused)?,
+            None => {
+                let asked = self.locks.store.session_ttl(self.claim.ttl);
+                self.locks.pool.seat(&self.lock, asked)?
+            }
         };
         let seat = self.seat.insert(seat);
         let link = match seat.session.ready().await {
@@ -119,7 +120,7 @@ impl MysqlContender {
         };
         if seat.with(|place| !place.is_clean()) {
             // What an earlier try without an answer took is given back before the next one.
-            unlock(&link, &seat.session, &self.claim.name).await?;
+            unlock(&*link, &seat.session, &self.lock).await?;
             seat.with(Place::ended);
         }
         seat.mailbox.clear();
@@ -128,15 +129,13 @@ impl MysqlContender {
             self.seat = None;
             return Ok(None);
         }
-        let note = note::text(&self.claim.identity);
-        let ask = ask(&self.claim, &self.lock, &note);
-        match within(PATIENCE, link.attempt(&ask)).await {
+        match within(PATIENCE, link.attempt(&self.lock, &self.claim)).await {
             Ok(Tried::Granted(token)) => {
                 seat.with(|place| {
                     place.answered();
-                    place.made = Some(Made { token });
+                    place.made = Some(token);
                 });
-                self.hold(token, since)?;
+                self.hold(token, since);
                 Ok(Some(Tried::Granted(token)))
             }
             Ok(tried) => {
@@ -145,7 +144,7 @@ impl MysqlContender {
             }
             Err(Failure::NoTable) => {
                 seat.with(Place::answered);
-                self.shared.make_table().await?;
+                self.locks.store.make_table().await?;
                 Ok(None)
             }
             Err(Failure::Closed(error)) => {
@@ -154,7 +153,7 @@ impl MysqlContender {
             }
             Err(Failure::Refused(error)) => {
                 // The lock may be taken though its grant isn't counted.
-                if unlock(&link, &seat.session, &self.claim.name).await.is_ok() {
+                if unlock(&*link, &seat.session, &self.lock).await.is_ok() {
                     seat.with(Place::ended);
                 }
                 Err(Failure::Refused(error))
@@ -163,72 +162,36 @@ impl MysqlContender {
         }
     }
 
-    /// Begins to wait for the lock on a session that nobody holds by.
+    /// Begins to wait for the lock.
     async fn wait(&mut self) -> Result<Option<Attempt>, Failure> {
-        let Ok(permit) = self.shared.waits.clone().try_acquire_owned() else {
+        let Ok(permit) = self.locks.waits.clone().try_acquire_owned() else {
             // Too many wait already: it is tried now and then.
             return Ok(Some(busy(LOOK)));
         };
-        let lent = self.shared.pool.lend(whole(self.claim.ttl));
-        let lent = lent.map_err(Failure::Refused)?;
-        let Some(session) = lent.session() else {
-            return Ok(None);
-        };
-        let link = match session.ready().await {
-            Ok(link) => link,
-            Err(_) if session.has_ended() => return Ok(None),
-            Err(error) => return Err(Failure::Refused(error)),
-        };
-        self.waiting = Some(Waiting::begin(lent, link, &self.lock, permit));
-        Ok(Some(busy(LOOK)))
+        self.waiting = Waiting::begin(&self.locks, &self.claim, &self.lock, permit).await?;
+        Ok(self.waiting.as_ref().map(|_| busy(LOOK)))
     }
 
-    /// Looks what came of the wait. The server's answer may be old: the lock is held from the send of what counts it on.
+    /// Looks what came of the wait.
     async fn waited(&mut self) -> Result<Option<Attempt>, Failure> {
-        let Some(waiting) = &mut self.waiting else {
-            return Ok(None);
+        // From its end on, it ends with this call, unless that grants it.
+        let Some(waiting) = self.waiting.take_if(|waiting| waiting.is_over()) else {
+            return Ok(self.waiting.as_ref().map(|_| busy(LOOK)));
         };
-        if poll_fn(|context| Poll::Ready(waiting.poll(context)))
-            .await
-            .is_pending()
-        {
-            return Ok(Some(busy(LOOK)));
-        }
-        // From here on it ends with this call, unless that grants it.
-        let Some(mut waiting) = self.waiting.take() else {
-            return Ok(None);
-        };
-        if !waiting.outcome()? {
-            waiting.again(&self.lock);
-            self.waiting = Some(waiting);
-            return Ok(Some(busy(LOOK)));
-        }
-        let note = note::text(&self.claim.identity);
-        let ask = ask(&self.claim, &self.lock, &note);
-        let since = clock::now();
-        match within(PATIENCE, waiting.link.count(&ask)).await {
-            Ok(Tried::Granted(token)) => {
-                let pulse = Pulse {
-                    since,
-                    ttl: whole(self.claim.ttl),
-                    keys: Arc::default(),
-                };
-                let Some(seat) = waiting.lent.seat(&self.claim.name, pulse) else {
-                    return Ok(None);
-                };
-                seat.with(|place| {
-                    place.send(end(since, self.claim.ttl));
-                    place.answered();
-                    place.made = Some(Made { token });
-                });
+        match waiting.count(&self.locks.store, &self.claim).await {
+            Ok(Waited::Granted(token, since, seat)) => {
                 self.seat = Some(seat);
-                self.hold(token, since)?;
-                Ok(self.held.map(|held| self.granted(held)))
+                let held = self.hold(token, since);
+                Ok(Some(self.granted(held)))
             }
-            Ok(Tried::HeldBack(left)) => Ok(Some(busy(left))),
-            Ok(Tried::Busy) => Ok(None),
+            Ok(Waited::Again(waiting)) => {
+                self.waiting = Some(waiting);
+                Ok(Some(busy(LOOK)))
+            }
+            Ok(Waited::HeldBack(left)) => Ok(Some(busy(left))),
+            Ok(Waited::Lost) => Ok(None),
             Err(Failure::NoTable) => {
-                self.shared.make_table().await?;
+                self.locks.store.make_table().await?;
                 Ok(None)
             }
             Err(failure) => Err(failure),
@@ -236,19 +199,17 @@ impl MysqlContender {
     }
 
     /// The lock is held by its seat's session.
-    fn hold(&mut self, token: u64, since: Moment) -> Result<(), Failure> {
-        let token = Token::new(token).ok_or_else(|| Failure::Refused(unexpected("the token")))?;
-        self.held = Some(Hold { token, since });
+    fn hold(&mut self, token: Token, since: Moment) -> Hold {
         if let Some(seat) = &self.seat {
-            let (session, name) = (Arc::downgrade(&seat.session), self.claim.name.clone());
+            let (session, lock) = (Arc::downgrade(&seat.session), self.lock.clone());
             self.turn.holds(move || {
                 let session = session.upgrade().filter(|session| !session.is_over());
                 session
-                    .and_then(|session| session.place(&name, |place| place.is_clean()))
+                    .and_then(|session| session.place(&lock, |place| place.is_clean()))
                     .unwrap_or(true)
             });
         }
-        Ok(())
+        *self.held.insert(Hold { token, since })
     }
 
     fn granted(&self, held: Hold) -> Attempt {
@@ -267,14 +228,15 @@ impl MysqlContender {
         let Some(link) = seat.session.live() else {
             return Ok(false);
         };
-        let had = unlock(&link, &seat.session, &self.claim.name).await?;
+        let had = unlock(&*link, &seat.session, &self.lock).await?;
         seat.with(Place::ended);
         Ok(had)
     }
 
     /// What became of a hold that isn't there any more.
     async fn ended(&mut self, again: bool) -> Result<Release> {
-        let standing = look::standing(&self.shared, &self.claim.name).await?;
+        let store = &self.locks.store;
+        let standing = store.standing(&self.claim.name, &self.lock).await?;
         let ours = self.held.map(|held| held.token);
         if standing.is_held() && ours.is_some() && standing.holds() == ours {
             return Err(Error::new(
@@ -296,7 +258,7 @@ impl MysqlContender {
 }
 
 #[async_trait]
-impl Contender for MysqlContender {
+impl<S: AdvisoryStore> Contender for AdvisoryContender<S> {
     async fn try_acquire(&mut self) -> Result<Attempt> {
         let mut last = None;
         for _ in 0..ROUNDS {
@@ -344,17 +306,9 @@ impl Contender for MysqlContender {
             self.ended(again).await?
         };
         self.seat = None;
+        self.permit = None;
         self.turn.leave();
         Ok(release)
-    }
-}
-
-fn ask<'a>(claim: &'a Claim, lock: &'a str, note: &'a str) -> Ask<'a> {
-    Ask {
-        lock,
-        name: claim.name.as_str(),
-        ttl: claim.ttl,
-        note,
     }
 }
 
@@ -366,9 +320,9 @@ fn busy(look_in: Duration) -> Attempt {
     })
 }
 
-impl fmt::Debug for MysqlContender {
+impl<S: AdvisoryStore> fmt::Debug for AdvisoryContender<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MysqlContender")
+        f.debug_struct("AdvisoryContender")
             .field("name", &self.claim.name)
             .field("owner", &self.claim.owner)
             .field("ttl", &self.claim.ttl)

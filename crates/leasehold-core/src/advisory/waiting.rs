@@ -7,50 +7,47 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use leasehold_core::Name;
-use leasehold_core::clock::{self, Moment};
-use leasehold_core::session::{Pulse, end};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::contender::PATIENCE;
-use crate::error::Failure;
-use crate::keys::Key;
-use crate::link::{Ask, Link, Tried, within};
-use crate::session::{Lent, Made, Pool, Seat};
+use super::contender::PATIENCE;
+use super::{AdvisoryStore, Failure, Link, Locks, Tried, within};
+use crate::claim::{Claim, Token};
+use crate::clock::{self, Moment};
+use crate::name::Name;
+use crate::session::{Lent, Pulse, Seat, end};
 
 /// A session that waits for the lock. It holds nothing else, so dropping it costs nobody anything.
-pub(crate) struct Waiting {
-    lent: Lent,
-    link: Arc<Link>,
-    waits: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>,
+pub(super) struct Waiting<S: AdvisoryStore> {
+    lent: Lent<S>,
+    link: Arc<S::Link>,
+    lock: Name,
+    waits: Pin<Box<dyn Future<Output = Result<bool, Failure>> + Send>>,
     /// What came of it, until somebody asks.
-    outcome: Option<Result<(), Failure>>,
+    outcome: Option<Result<bool, Failure>>,
     /// One of the sessions that this client may wait on.
     _permit: OwnedSemaphorePermit,
 }
 
 /// What came of a wait that the server ended.
-pub(crate) enum Waited {
-    Granted {
-        token: u64,
-        since: Moment,
-        seat: Seat,
-    },
+pub(super) enum Waited<S: AdvisoryStore> {
+    Granted(Token, Moment, Seat<S>),
+    /// It waits anew.
+    Again(Waiting<S>),
     /// The server has forgotten its locks, and who had this one may believe to have it for so much longer.
     HeldBack(Duration),
     /// The session has ended since.
     Lost,
 }
 
-impl Waiting {
-    /// Begins to wait for a key; none where the session ended before that.
-    pub(crate) async fn begin(
-        pool: &Arc<Pool>,
-        ttl: Duration,
-        key: Key,
+impl<S: AdvisoryStore> Waiting<S> {
+    /// Begins to wait for a lock; none where the session ended before that.
+    pub(super) async fn begin(
+        locks: &Locks<S>,
+        claim: &Claim,
+        lock: &Name,
         permit: OwnedSemaphorePermit,
     ) -> Result<Option<Self>, Failure> {
-        let lent = pool.lend(ttl).map_err(Failure::Refused)?;
+        let lent = locks.pool.lend(locks.store.session_ttl(claim.ttl))?;
         let Some(session) = lent.session() else {
             return Ok(None);
         };
@@ -59,11 +56,11 @@ impl Waiting {
             Err(_) if session.has_ended() => return Ok(None),
             Err(error) => return Err(Failure::Refused(error)),
         };
-        let waiter = link.clone();
         let mut waiting = Self {
+            waits: link.clone().wait(lock.clone()),
             lent,
             link,
-            waits: Box::pin(async move { waiter.wait(key).await }),
+            lock: lock.clone(),
             outcome: None,
             _permit: permit,
         };
@@ -73,7 +70,7 @@ impl Waiting {
     }
 
     /// Ready once it is over.
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.outcome.is_none() {
             match self.waits.as_mut().poll(context) {
                 Poll::Ready(outcome) => self.outcome = Some(outcome),
@@ -84,33 +81,31 @@ impl Waiting {
     }
 
     /// Whether the server has answered.
-    pub(crate) fn is_over(&mut self) -> bool {
+    pub(super) fn is_over(&mut self) -> bool {
         self.poll(&mut Context::from_waker(Waker::noop()))
             .is_ready()
     }
 
     /// Counts the grant. The server's answer to the wait may be old: the lock is held from the send of what counts it on.
-    pub(crate) async fn count(mut self, ask: &Ask<'_>, place: &Name) -> Result<Waited, Failure> {
-        if let Some(Err(failure)) = self.outcome.take() {
-            return Err(failure);
+    pub(super) async fn count(mut self, store: &S, claim: &Claim) -> Result<Waited<S>, Failure> {
+        if !self.outcome.take().unwrap_or(Ok(false))? {
+            self.waits = self.link.clone().wait(self.lock.clone());
+            self.is_over();
+            return Ok(Waited::Again(self));
         }
         let since = clock::now();
-        match within(PATIENCE, self.link.count(ask)).await? {
+        match within(PATIENCE, self.link.count(&self.lock, claim)).await? {
             Tried::Granted(token) => {
-                let pulse = Pulse {
-                    since,
-                    ttl: ask.ttl,
-                    keys: Arc::default(),
-                };
-                let Some(seat) = self.lent.seat(place, pulse) else {
+                let pulse = Pulse::new(since, store.session_ttl(claim.ttl));
+                let Some(seat) = self.lent.seat(&self.lock, pulse) else {
                     return Ok(Waited::Lost);
                 };
                 seat.with(|place| {
-                    place.send(end(since, ask.ttl));
+                    place.send(end(since, claim.ttl));
                     place.answered();
-                    place.made = Some(Made { token });
+                    place.made = Some(token);
                 });
-                Ok(Waited::Granted { token, since, seat })
+                Ok(Waited::Granted(token, since, seat))
             }
             Tried::HeldBack(left) => Ok(Waited::HeldBack(left)),
             Tried::Busy => Ok(Waited::Lost),
@@ -118,7 +113,7 @@ impl Waiting {
     }
 }
 
-impl fmt::Debug for Waiting {
+impl<S: AdvisoryStore> fmt::Debug for Waiting<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Waiting")
             .field("lent", &self.lent)

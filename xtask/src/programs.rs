@@ -99,8 +99,14 @@ impl Program {
         if kind != "lib" {
             alone.push(text(target, "name")?.to_owned());
         }
+        // `path+file:///w/crates/a#0.1.0`, or `path+file:///w/crates/a/tests#a-tests@0.1.0`.
+        let (_, id) = text(message, "package_id")?.split_once('#')?;
+        let package = match id.split_once('@') {
+            Some((name, _)) => name.to_owned(),
+            None => folder.file_name()?.to_string_lossy().into_owned(),
+        };
         Some(Self {
-            package: folder.file_name()?.to_string_lossy().into_owned(),
+            package,
             target: alone,
             folder: folder.to_owned(),
             executable: executable.into(),
@@ -192,6 +198,13 @@ mod tests {
             program.executable,
             Path::new("/w/target/debug/deps/faults-1")
         );
+    }
+
+    #[test]
+    fn a_package_that_is_not_called_as_its_folder_has_its_name() {
+        let message = MESSAGE.replace("/a#0.1.0", "/a#a-tests@0.1.0");
+        let program = Program::of(&message).expect("a program");
+        assert_eq!(program.shown(), "-p a-tests --test faults");
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn here() -> &'static Path {
 }
 
 fn target() -> PathBuf {
-    here().join("../../target/peers")
+    here().join("../../../target/peers")
 }
 
 impl Make {
@@ -104,7 +104,7 @@ impl Make {
                 command = Command::new(env!("CARGO"));
                 command
                     .args(["build", "--quiet", "--locked", "--manifest-path"])
-                    .arg(here().join("tests/peers/rslock/Cargo.toml"))
+                    .arg(here().join("peers/rslock/Cargo.toml"))
                     .arg("--target-dir")
                     .arg(folder.join("rslock"));
             }
@@ -148,21 +148,21 @@ impl Make {
             Self::RedisPy => {
                 let mut command = Command::new("python3");
                 command
-                    .arg(here().join("tests/peers/redis_py.py"))
+                    .arg(here().join("peers/redis_py.py"))
                     .env("PYTHONPATH", target().join("python"));
                 command
             }
             Self::Pottery => {
                 let mut command = Command::new("python3");
                 command
-                    .arg(here().join("tests/peers/pottery_redlock.py"))
+                    .arg(here().join("peers/pottery_redlock.py"))
                     .env("PYTHONPATH", target().join("pottery"));
                 command
             }
             Self::NodeRedlock => {
                 let mut command = Command::new("node");
                 command
-                    .arg(here().join("tests/peers/redlock.js"))
+                    .arg(here().join("peers/redlock.js"))
                     .env("NODE_PATH", target().join("node/node_modules"));
                 command
             }

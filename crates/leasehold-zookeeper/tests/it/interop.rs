@@ -54,9 +54,7 @@ const KAZOO: &str =
     "kazoo==2.11.0 --hash=sha256:aa6be17159540dae4087661b8d4e24c7b58d4dc26170a2d5b8468b06712d84a9";
 
 fn here(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests")
-        .join(file)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
 /// Ours holds and the other waits; another of ours behind it; then the other way round.

@@ -27,12 +27,14 @@
 //!
 //! - [`file`](mod@file): a file, replaced whole.
 //! - [`sql`]: the statements for the caller's own transaction, in any language.
-//! - `postgres`, `sqlite`, `redis`: the same for the drivers of these names; each is a feature.
+//! - `mysql`, `postgres`, `sqlite`, `redis`: the same for the drivers of these names; each is a feature.
 //! - [`Pass`], [`Key`]: a token on its way from the holder to the resource.
 //!
 //! When to ask, and what follows when something fails: the crate's README.
 
 pub mod file;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]

@@ -27,7 +27,7 @@
 //!
 //! - [`file`](mod@file): a file, replaced whole.
 //! - [`sql`]: the statements for the caller's own transaction, in any language.
-//! - `mysql`, `postgres`, `sqlite`, `redis`: the same for the drivers of these names; each is a feature.
+//! - `mysql`, `postgres`, `sqlite`, `sqlx`, `redis`: the same for the drivers of these names; each is a feature.
 //! - [`Pass`], [`Key`]: a token on its way from the holder to the resource.
 //!
 //! When to ask, and what follows when something fails: the crate's README.
@@ -42,9 +42,13 @@ pub mod redis;
 pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "sqlx")]
+pub mod sqlx;
 
 mod key;
 mod mark;
+#[cfg(any(feature = "postgres", feature = "sqlx"))]
+mod on_postgres;
 mod pass;
 
 pub use key::Key;

@@ -269,7 +269,7 @@ async fn a_role_needs_no_more_than_to_use_the_table() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains("postgres::prepare"), "{error}");
+    assert!(error.to_string().contains("with prepare"), "{error}");
 }
 
 #[tokio::test]

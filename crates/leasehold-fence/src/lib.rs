@@ -25,6 +25,7 @@
 //! # }
 //! ```
 //!
+//! - [`etcd`]: the parts of a transaction, for any client.
 //! - [`file`](mod@file): a file, replaced whole.
 //! - [`sql`]: the statements for the caller's own transaction, in any language.
 //! - `mysql`, `postgres`, `sqlite`, `sqlx`, `redis`: the same for the drivers of these names; each is a feature.
@@ -32,6 +33,7 @@
 //!
 //! When to ask, and what follows when something fails: the crate's README.
 
+pub mod etcd;
 pub mod file;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -45,6 +47,7 @@ pub mod sqlite;
 #[cfg(feature = "sqlx")]
 pub mod sqlx;
 
+mod digits;
 mod key;
 mod mark;
 #[cfg(any(feature = "postgres", feature = "sqlx"))]

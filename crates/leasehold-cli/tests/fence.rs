@@ -143,11 +143,7 @@ fn mysql_and_mariadb_accept_the_newest_token_and_refuse_older_ones() {
         let lock = "BEGIN; SELECT token FROM app.leasehold_fence FOR UPDATE;\n";
         stdin.write_all(lock.as_bytes()).unwrap();
         let mut token = [0];
-        open.stdout
-            .take()
-            .unwrap()
-            .read_exact(&mut token)
-            .unwrap();
+        open.stdout.take().unwrap().read_exact(&mut token).unwrap();
         assert_eq!(token, *b"3");
         host.run(&check).is(69).says("open for longer");
         drop(stdin);

@@ -165,7 +165,10 @@ fn column(row: &Row, at: usize) -> Result<i64> {
 }
 
 fn no_mark(what: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("the table {} {what}", sql::TABLE))
+    Error::new(
+        ErrorKind::Invalid,
+        format!("the table {} {what}", sql::TABLE),
+    )
 }
 
 /// The code of an error of the server's; 0 for any other.

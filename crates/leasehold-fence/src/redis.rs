@@ -134,7 +134,8 @@ pub async fn advance(
     epoch: u32,
 ) -> Result<Seen> {
     let mut call = ADVANCE.prepare_invoke();
-    call.key(key(resource)).arg(digits::write(Seen::new(epoch, None)));
+    call.key(key(resource))
+        .arg(digits::write(Seen::new(epoch, None)));
     let seen: redis::RedisResult<String> = call.invoke_async(connection).await;
     let seen = seen.map_err(fault).and_then(|seen| read(&seen));
     seen.map_err(|error| error.during("advance").named(resource.as_str()))

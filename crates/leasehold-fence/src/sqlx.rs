@@ -139,7 +139,10 @@ fn rows<'a>(
 }
 
 fn columns<'a>(connection: &'a mut PgConnection, resource: &'a Name) -> Asking<'a> {
-    rows(connection, sqlx::query(POSTGRES.seen).bind(resource.as_str()))
+    rows(
+        connection,
+        sqlx::query(POSTGRES.seen).bind(resource.as_str()),
+    )
 }
 
 fn of(rows: &[PgRow]) -> Result<Seen> {

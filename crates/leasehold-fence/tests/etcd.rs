@@ -67,11 +67,24 @@ fn stale(seen: Seen, yours: &str) -> Checked {
 fn a_transaction_writes_for_the_newest_alone() {
     for edition in EtcdEdition::ALL {
         let server = Etcd::start(edition, 1).unwrap();
-        for text in ["7", "7", "10", "18446744073709551614", "1.1", "10.1", "10.2"] {
+        for text in [
+            "7",
+            "7",
+            "10",
+            "18446744073709551614",
+            "1.1",
+            "10.1",
+            "10.2",
+        ] {
             assert_eq!(write(&server, text), Checked::Accepted, "{text}");
             assert_eq!(count(&server), [text]);
         }
-        for text in ["10.1", "9.3", "2.18446744073709551615", "18446744073709551615"] {
+        for text in [
+            "10.1",
+            "9.3",
+            "2.18446744073709551615",
+            "18446744073709551615",
+        ] {
             let seen = mark("10.2").into();
             assert_eq!(write(&server, text), stale(seen, text), "{text}");
             assert_eq!(count(&server), ["10.2"]);

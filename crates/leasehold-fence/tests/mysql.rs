@@ -299,7 +299,10 @@ async fn a_transaction_that_a_deadlock_ends_is_told_to_try_again() {
             .await
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().contains("tried again as a whole"), "{error}");
+        assert!(
+            error.to_string().contains("tried again as a whole"),
+            "{error}"
+        );
         wrong.rollback().await.unwrap();
         assert_eq!(waiting.await.unwrap(), Checked::Accepted);
         let seen = mysql::seen(&mut second, &stock()).await.unwrap();
@@ -363,7 +366,10 @@ async fn a_user_needs_no_more_than_to_use_the_table() {
         let mut other = Conn::new(login).await.unwrap();
         let error = write(&mut other, "7").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
-        owner.query_drop("DROP TABLE leasehold_fence").await.unwrap();
+        owner
+            .query_drop("DROP TABLE leasehold_fence")
+            .await
+            .unwrap();
         let seen = mysql::seen(&mut me, &stock()).await.unwrap();
         assert_eq!(seen, Seen::default());
         let error = write(&mut owner, "7").await.unwrap_err();
@@ -399,7 +405,9 @@ async fn the_plain_statements_say_what_came_of_it_however_the_connection_counts_
         for counts_found in [false, true] {
             let options = options(&server).client_found_rows(counts_found);
             let mut conn = Conn::new(options).await.unwrap();
-            conn.query_drop("DELETE FROM leasehold_fence").await.unwrap();
+            conn.query_drop("DELETE FROM leasehold_fence")
+                .await
+                .unwrap();
             for (token, seen) in [(7, 7), (7, 7), (6, 7), (8, 8)] {
                 let said = offer(&mut conn, b"stock", token).await.unwrap();
                 assert_eq!(said, (0, seen), "{token}");

@@ -165,14 +165,20 @@ async fn its_errors_say_what_to_do() {
             .await
             .unwrap();
         // Begins the snapshot.
-        sqlx::query("SELECT 1").execute(&mut *transaction).await.unwrap();
+        sqlx::query("SELECT 1")
+            .execute(&mut *transaction)
+            .await
+            .unwrap();
         fence::check(&mut transaction, &stock(), mark("8")).await
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
     open.commit().await.unwrap();
     let error = waiting.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("tried again as a whole"), "{error}");
+    assert!(
+        error.to_string().contains("tried again as a whole"),
+        "{error}"
+    );
     sqlx::query("DROP TABLE leasehold_fence")
         .execute(&pool)
         .await

@@ -14,7 +14,7 @@ async fn connect(server: &Postgres) -> PgPool {
     let pool = PgPool::connect(&server.url()).await.unwrap();
     let log = "CREATE TABLE IF NOT EXISTS log (at bigserial, mark text)";
     sqlx::query(log).execute(&pool).await.unwrap();
-    fence::prepare(&mut *pool.acquire().await.unwrap())
+    fence::prepare(&mut pool.acquire().await.unwrap())
         .await
         .unwrap();
     pool

@@ -299,6 +299,8 @@ pub(crate) struct Schema {
 /// A kind of store with a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WithTable {
+    #[value(alias = "mariadb")]
+    Mysql,
     #[value(alias = "postgresql")]
     Postgres,
 }

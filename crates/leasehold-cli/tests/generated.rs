@@ -57,6 +57,7 @@ fn none_needs_a_configuration_that_is_right() {
     for line in [
         &["completions", "bash"][..],
         &["man"],
+        &["schema", "mysql"],
         &["schema", "postgres"],
     ] {
         done(host.command(line).env("LEASEHOLD_STORE", "")).is(0);

@@ -120,6 +120,25 @@ fn the_password_comes_from_where_the_servers_own_programs_look_and_is_shown_nowh
 }
 
 #[test]
+fn a_user_who_may_make_no_table_takes_one_that_the_printed_schema_made() {
+    on_each(|mysql| {
+        mysql.query("CREATE USER me").unwrap();
+        let host = Host::on(mysql.url().replace("root", "me"));
+        let run = ["run", "x", "--", "true"];
+        host.run(&run).is(77).says("leasehold schema mysql");
+        let schema = host.run(&["schema", "mysql"]).is(0).out;
+        // Twice does no harm.
+        for _ in 0..2 {
+            mysql.query(&schema).unwrap();
+        }
+        mysql
+            .query("GRANT SELECT, INSERT, UPDATE ON leasehold.locks TO me")
+            .unwrap();
+        host.run(&run).is(0);
+    });
+}
+
+#[test]
 fn doctor_looks_at_the_server() {
     for (edition, name) in [
         (MysqlEdition::MariaDb, "MariaDB 10.11"),

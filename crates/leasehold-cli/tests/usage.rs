@@ -115,7 +115,7 @@ fn usage_errors_exit_64_and_say_what_to_write() {
         ("release /x", "begins with '/'"),
         ("release x --owner 1", "'--owner'"),
         ("schema", "<STORE>"),
-        ("schema redis", "possible values: postgres"),
+        ("schema redis", "possible values: mysql, postgres"),
         ("completions", "<SHELL>"),
         ("completions nosh", "bash"),
         ("man rnu", "did you mean \"run\"?"),

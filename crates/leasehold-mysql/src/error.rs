@@ -117,7 +117,8 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
         ),
         1044 | 1142 | 1143 | 1227 => (
             Unauthorized,
-            "this user may not do that: he needs SELECT, INSERT and UPDATE on leasehold.locks, or has to be able to make it",
+            "this user may not do that: he needs SELECT, INSERT and UPDATE on leasehold.locks, which `leasehold schema mysql | \
+             mysql` makes",
         ),
         1049 => (Invalid, "the server has no such database"),
         1290 | 1792 | 1836 => (Unavailable, "the server takes no writes; is it a replica?"),

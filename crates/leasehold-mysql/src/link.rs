@@ -255,6 +255,10 @@ async fn serve(
             answer = answer(&mut conn, &order.text, order.params) => answer.map_err(Failure::from),
         };
         let ends = matches!(answer, Err(Failure::Closed(_)));
+        if ends {
+            // Before anybody is told: who asks again at once is to find it closed.
+            orders.close();
+        }
         // Who asked may be gone.
         let _ = order.answer.send(answer);
         if ends {

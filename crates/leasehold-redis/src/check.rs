@@ -349,7 +349,15 @@ pub(crate) fn eviction(info: &Info) -> Finding {
     let policy = field(info, "maxmemory_policy");
     let limited = !matches!(field(info, "maxmemory"), "0" | "unknown");
     let what = format!("maxmemory-policy is {policy}");
-    if policy == "noeviction" {
+    let bytes = |name: &str| field(info, name).parse::<u64>().ok();
+    let full = limited && bytes("used_memory") >= bytes("maxmemory");
+    if policy == "noeviction" && full {
+        finding(
+            Verdict::Bad,
+            "its memory is full, and it refuses to write".to_owned(),
+            "no lock can be had there; raise maxmemory, or delete what isn't needed",
+        )
+    } else if policy == "noeviction" {
         finding(Verdict::Good, what, "")
     } else if limited {
         finding(

@@ -159,6 +159,9 @@ pub(crate) fn nodes(url: &StoreUrl, port: u16) -> Result<Vec<Node>> {
 }
 
 fn host(text: &str, port: u16) -> Result<Node> {
+    if text.contains([';', ' ']) {
+        return Err(invalid("hosts are separated by commas, as in h1,h2,h3"));
+    }
     if !text.starts_with('[') && text.matches(':').count() > 1 {
         return Err(invalid(
             "an IPv6 address stands in brackets, as in [::1]:6379",

@@ -33,6 +33,12 @@ pub mod etcd {
     pub use leasehold_etcd::IsOwner;
 }
 
+/// What only MySQL and MariaDB have.
+#[cfg(feature = "mysql")]
+pub mod mysql {
+    pub use leasehold_mysql::SCHEMA;
+}
+
 /// What only PostgreSQL can do.
 #[cfg(feature = "postgres")]
 pub mod postgres {

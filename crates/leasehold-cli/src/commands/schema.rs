@@ -6,6 +6,7 @@ use crate::printer::Printer;
 
 pub(crate) fn schema(args: &Schema, printer: Printer) -> Result<u8, Failure> {
     let statements = match args.kind {
+        WithTable::Mysql => leasehold::mysql::SCHEMA,
         WithTable::Postgres => leasehold::postgres::SCHEMA,
     };
     printer.out(statements).map(|()| 0)

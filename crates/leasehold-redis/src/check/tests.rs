@@ -47,6 +47,11 @@ fn each_danger_is_found() {
     }
     let limited = [("maxmemory", "1000"), ("maxmemory_policy", "volatile-ttl")];
     assert_eq!(bad(&limited, Some("always"))[0].0, Verdict::Bad);
+    for (used, full) in [("999", false), ("1000", true)] {
+        let memory = [("maxmemory", "1000"), ("used_memory", used)];
+        let found = bad(&memory, Some("always"));
+        assert_eq!(found.iter().any(|(found, _)| *found == Verdict::Bad), full);
+    }
     assert_eq!(bad(&[], Some("everysec")).len(), 1);
     assert_eq!(bad(&[], None).len(), 1);
 }

@@ -37,6 +37,15 @@ fn addresses_are_read() {
 }
 
 #[test]
+fn what_separates_hosts_is_said() {
+    for url in ["redis+cluster://h1;h2", "redis+cluster://h1 h2"] {
+        let error = config(url).err().unwrap();
+        let says = "separated by commas";
+        assert!(error.to_string().contains(says), "{url}: {error}");
+    }
+}
+
+#[test]
 fn typos_are_errors_and_show_no_password() {
     for url in [
         "redis://",

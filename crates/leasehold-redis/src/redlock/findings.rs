@@ -44,11 +44,18 @@ fn majority(census: &Census, members: &Members) -> Finding {
         return finding(Verdict::Good, what, "");
     }
     if count >= need {
-        return finding(
-            Verdict::Warning,
-            what,
-            "bring the others back while it lasts",
-        );
+        let comes_back = |one: &Standing| {
+            matches!(
+                one,
+                Standing::Sound | Standing::Entering | Standing::Recovering(_)
+            )
+        };
+        let advice = if census.standings.iter().all(comes_back) {
+            "the others count again by themselves; until then fewer may be away"
+        } else {
+            "bring the others back while it lasts"
+        };
+        return finding(Verdict::Warning, what, advice);
     }
     finding(
         Verdict::Bad,
@@ -97,7 +104,7 @@ fn remembering(memory: Option<Memory>) -> Finding {
         );
     };
     let advice = if memory == Some(Memory::Dropped) {
-        AGAIN
+        "once nothing relies on a lock from before, say so with `leasehold redlock rejoin`"
     } else {
         "beside a majority that remembers it counts again after the longest TTL"
     };

@@ -81,8 +81,8 @@ fn a_node_that_was_emptied_and_goes_on() {
     // Either look alone is enough for the lock to stay one holder's.
     let texts = Texts::shipped()
         .with(
-            "if not counter then return {'void', 'forgot'} end",
-            "counter = counter or '0'",
+            "if not floor then return {'void', 'forgot'} end",
+            "floor = floor or '0'",
         )
         .with("if not floor then return 0 end", "floor = floor or 0");
     let setup = Setup {

@@ -38,11 +38,34 @@ const NO_TABLE: u16 = 1146;
 /// Fails where the table isn't there.
 const THERE: &str = "SELECT 1 FROM leasehold_fence LIMIT 0";
 
-/// [`MYSQL`]'s verdict, and whether a commit waits for the disk. Where there is a binary log it is what a server goes by
-/// after a crash: a transaction that isn't in it is rolled back.
-const VERDICT: &str = "SELECT epoch, token,
-    @@GLOBAL.innodb_flush_log_at_trx_commit IN (1, 3) AND (@@GLOBAL.log_bin = 0 OR @@GLOBAL.sync_binlog = 1)
-FROM leasehold_fence WHERE resource = CONVERT(? USING utf8mb4) FOR UPDATE";
+/// Whether a commit waits for the disk. Where there is a binary log it is what a server goes by after a crash: a
+/// transaction that isn't in it is rolled back.
+macro_rules! durable {
+    () => {
+        "@@GLOBAL.innodb_flush_log_at_trx_commit IN (1, 3) AND (@@GLOBAL.log_bin = 0 OR @@GLOBAL.sync_binlog = 1)"
+    };
+}
+
+/// [`MYSQL`]'s check, which says [`ACCEPTED`] in the place of a generated number where the row was there, the mark is
+/// accepted, and a commit waits for the disk. Where it doesn't say so, the verdict has to be asked.
+///
+/// The token is assigned by then: a stale mark is one of a lower epoch, or isn't the one in the row.
+const CHECK: &str = concat!(
+    "INSERT INTO leasehold_fence (resource, epoch, token) VALUES (CONVERT(? USING utf8mb4), ?, ?)
+ON DUPLICATE KEY UPDATE
+    token = IF((epoch, token) < (VALUES(epoch), VALUES(token)), VALUES(token), token),
+    epoch = IF(LAST_INSERT_ID(epoch <= VALUES(epoch) AND token = VALUES(token) AND ",
+    durable!(),
+    ") = 1, VALUES(epoch), GREATEST(epoch, VALUES(epoch)))"
+);
+const ACCEPTED: u64 = 1;
+
+/// [`MYSQL`]'s verdict, and whether a commit waits for the disk.
+const VERDICT: &str = concat!(
+    "SELECT epoch, token, ",
+    durable!(),
+    " FROM leasehold_fence WHERE resource = CONVERT(? USING utf8mb4) FOR UPDATE"
+);
 
 /// Makes the table for the marks in the connection's database, unless it is there: then the user needs no right to make
 /// one.
@@ -57,12 +80,12 @@ pub async fn prepare(conn: &mut Conn) -> Result<()> {
         Err(error) if code(&error) == NO_TABLE => conn.query_drop(MYSQL.table).await,
         there => there,
     };
-    made.map_err(|error| fault(error).during("prepare"))
+    made.map_err(|error| fault(&error).during("prepare"))
 }
 
 /// Accepts the mark for this transaction, or says that it is stale: roll back then. Call it before anything is read
-/// that the transaction's writes depend on; from here to the commit no other fenced transaction comes in between. Two
-/// round trips.
+/// that the transaction's writes depend on; from here to the commit no other fenced transaction comes in between. One
+/// round trip; another for a stale mark, and for the first of a resource. `LAST_INSERT_ID()` is another afterwards.
 ///
 /// After an error write nothing: of some the server has rolled back the whole transaction, and takes what comes next by
 /// itself.
@@ -82,8 +105,11 @@ pub async fn check(
     let checked = async {
         let (epoch, token) = sql::parameters(mark)?;
         let parameters = (resource.as_str(), epoch, token);
-        let raised = transaction.exec_drop(MYSQL.check, parameters).await;
-        raised.map_err(fault)?;
+        let raised = transaction.exec_drop(CHECK, parameters).await;
+        raised.map_err(|error| fault(&error))?;
+        if transaction.last_insert_id() == Some(ACCEPTED) {
+            return Ok(Checked::Accepted);
+        }
         Ok::<_, Error>(verdict(transaction, resource).await?.check(mark))
     };
     checked
@@ -106,7 +132,7 @@ pub async fn seen(connection: &mut impl Queryable, resource: &Name) -> Result<Se
         Ok(Some(row)) => of(&row),
         Ok(None) => Ok(Seen::default()),
         Err(error) if code(&error) == NO_TABLE => Ok(Seen::default()),
-        Err(error) => Err(fault(error)),
+        Err(error) => Err(fault(&error)),
     };
     seen.map_err(|error| error.during("show").named(resource.as_str()))
 }
@@ -128,7 +154,7 @@ pub async fn advance(
     let advanced = async {
         let parameters = (resource.as_str(), i64::from(epoch));
         let begun = transaction.exec_drop(MYSQL.advance, parameters).await;
-        begun.map_err(fault)?;
+        begun.map_err(|error| fault(&error))?;
         verdict(transaction, resource).await
     };
     advanced
@@ -141,7 +167,7 @@ async fn verdict(transaction: &mut Transaction<'_>, resource: &Name) -> Result<S
     let row: Option<Row> = transaction
         .exec_first(VERDICT, (resource.as_str(),))
         .await
-        .map_err(fault)?;
+        .map_err(|error| fault(&error))?;
     let row = row.ok_or_else(|| no_mark("doesn't keep what is written to it"))?;
     if column(&row, 2)? == 1 {
         return of(&row);
@@ -179,8 +205,8 @@ fn code(error: &mysql_async::Error) -> u16 {
     }
 }
 
-fn fault(error: mysql_async::Error) -> Error {
-    let (kind, what) = match code(&error) {
+fn fault(error: &mysql_async::Error) -> Error {
+    let (kind, what) = match code(error) {
         // The second is of a MariaDB that holds a transaction to its snapshot.
         1213 | 1020 => (
             ErrorKind::Unavailable,
@@ -193,7 +219,8 @@ fn fault(error: mysql_async::Error) -> Error {
         ),
         NO_TABLE => (
             ErrorKind::Invalid,
-            "the database has no table leasehold_fence; make it once with mysql::prepare",
+            "the database has no table leasehold_fence; make it once with mysql::prepare, or by \
+             `leasehold schema mysql fence | mysql DATABASE`",
         ),
         1046 => (
             ErrorKind::Invalid,
@@ -201,7 +228,8 @@ fn fault(error: mysql_async::Error) -> Error {
         ),
         1044 | 1142 | 1143 => (
             ErrorKind::Unauthorized,
-            "the user lacks a right: he needs SELECT, INSERT and UPDATE on the table leasehold_fence",
+            "the user lacks a right: he needs SELECT, INSERT and UPDATE on the table leasehold_fence, which \
+             `leasehold schema mysql fence --role USER | mysql DATABASE` makes and grants",
         ),
         1264 | 3819 | 4025 => (
             ErrorKind::Invalid,
@@ -216,5 +244,9 @@ fn fault(error: mysql_async::Error) -> Error {
             "the server gave no answer, or refused the statement",
         ),
     };
-    Error::new(kind, what).because(error)
+    let said = match error {
+        mysql_async::Error::Server(said) => format!("{} ({})", said.message, said.code),
+        other => other.to_string(),
+    };
+    Error::new(kind, what).because(said)
 }

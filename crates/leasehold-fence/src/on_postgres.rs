@@ -27,6 +27,18 @@ pub(crate) fn is_made_by_another(code: &str) -> bool {
     ["23505", "42P07"].contains(&code)
 }
 
+/// What a code means for who makes the table; as [`meaning`].
+pub(crate) fn meaning_for_maker(code: &str) -> (ErrorKind, &'static str) {
+    match code {
+        "42501" => (
+            ErrorKind::Unauthorized,
+            "the role may not make the table leasehold_fence; let one that may run \
+             `leasehold schema postgres fence --role ROLE | psql` in this database",
+        ),
+        code => meaning(code),
+    }
+}
+
 /// What a code means for us; that of an error which isn't the server's is empty.
 pub(crate) fn meaning(code: &str) -> (ErrorKind, &'static str) {
     match code {
@@ -37,11 +49,13 @@ pub(crate) fn meaning(code: &str) -> (ErrorKind, &'static str) {
         ),
         NO_TABLE => (
             ErrorKind::Invalid,
-            "the database has no table leasehold_fence; make it once with prepare",
+            "the database has no table leasehold_fence; make it once with prepare, or by \
+             `leasehold schema postgres fence | psql`",
         ),
         "42501" => (
             ErrorKind::Unauthorized,
-            "the role lacks a right: it needs SELECT, INSERT and UPDATE on the table leasehold_fence",
+            "the role lacks a right: it needs SELECT, INSERT and UPDATE on the table leasehold_fence, which \
+             `leasehold schema postgres fence --role ROLE | psql` grants",
         ),
         "23514" => (
             ErrorKind::Invalid,

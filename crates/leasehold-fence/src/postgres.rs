@@ -26,7 +26,9 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row, Transaction};
 
 use crate::mark::{Checked, Mark, Seen};
-use crate::on_postgres::{ADVANCE, CHECK, NO_TABLE, THERE, is_made_by_another, meaning};
+use crate::on_postgres::{
+    ADVANCE, CHECK, NO_TABLE, THERE, is_made_by_another, meaning, meaning_for_maker,
+};
 use crate::sql::{self, POSTGRES};
 
 /// Makes the table for the marks, unless it is there: then the role needs no right to make one.
@@ -46,7 +48,11 @@ pub async fn prepare(client: &impl GenericClient) -> Result<()> {
     };
     match prepare().await {
         Err(error) if is_made_by_another(code(&error)) => Ok(()),
-        made => made.map_err(|error| fault(error).during("prepare")),
+        made => made.map_err(|error| {
+            let (kind, what) = meaning_for_maker(code(&error));
+            let made = Error::new(kind, what).because(said(&error));
+            made.during("prepare")
+        }),
     }
 }
 
@@ -153,5 +159,14 @@ fn code(error: &tokio_postgres::Error) -> &str {
 
 fn fault(error: tokio_postgres::Error) -> Error {
     let (kind, what) = meaning(code(&error));
-    Error::new(kind, what).because(error)
+    Error::new(kind, what).because(said(&error))
+}
+
+/// What the server said, or with its causes what went wrong on the way there: the error's own text has neither.
+fn said(error: &tokio_postgres::Error) -> String {
+    if let Some(said) = error.as_db_error() {
+        return format!("{} ({})", said.message(), said.code().code());
+    }
+    let causes = std::iter::successors(std::error::Error::source(error), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

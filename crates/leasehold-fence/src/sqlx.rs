@@ -28,7 +28,9 @@ use sqlx::query::Query;
 use sqlx::{Executor as _, PgConnection, Postgres, Row as _, Transaction};
 
 use crate::mark::{Checked, Mark, Seen};
-use crate::on_postgres::{ADVANCE, CHECK, NO_TABLE, THERE, is_made_by_another, meaning};
+use crate::on_postgres::{
+    ADVANCE, CHECK, NO_TABLE, THERE, is_made_by_another, meaning, meaning_for_maker,
+};
 use crate::sql::{self, POSTGRES};
 
 /// Makes the table for the marks, unless it is there: then the role needs no right to make one.
@@ -48,7 +50,11 @@ pub async fn prepare(connection: &mut PgConnection) -> Result<()> {
     };
     match prepare.await {
         Err(error) if is_made_by_another(&code(&error)) => Ok(()),
-        made => made.map_err(|error| fault(error).during("prepare")),
+        made => made.map_err(|error| {
+            let (kind, what) = meaning_for_maker(&code(&error));
+            let made = Error::new(kind, what).because(error);
+            made.during("prepare")
+        }),
     }
 }
 

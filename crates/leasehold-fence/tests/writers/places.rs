@@ -280,8 +280,9 @@ mod mysql {
         }
 
         fn seen(&mut self) -> Seen {
-            let seen = mysql::seen(&mut self.conn, &stock());
-            self.runtime.block_on(seen).unwrap()
+            self.runtime
+                .block_on(mysql::seen(&mut self.conn, &stock()))
+                .unwrap()
         }
     }
 }

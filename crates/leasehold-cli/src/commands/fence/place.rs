@@ -225,8 +225,11 @@ async fn begin_mysql(
     begun.map_err(unwritten)
 }
 
-fn unwritten(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::Unavailable, "the mark can't be written").because(error)
+/// With its causes: some drivers keep what the server said in them.
+fn unwritten(error: impl std::error::Error) -> Error {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    let said = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+    Error::new(ErrorKind::Unavailable, "the mark can't be written").because(said)
 }
 
 async fn answered<T>(

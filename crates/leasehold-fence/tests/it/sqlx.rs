@@ -1,8 +1,5 @@
 //! The fence in a PostgreSQL database, in transactions of sqlx.
 
-#![cfg(feature = "sqlx")]
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use leasehold_core::{ErrorKind, Name, Token};
@@ -187,4 +184,20 @@ async fn its_errors_say_what_to_do() {
     let error = write(&pool, "7").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("with prepare"), "{error}");
+    sqlx::query("CREATE ROLE app LOGIN")
+        .execute(&pool)
+        .await
+        .unwrap();
+    let app = PgPool::connect(&server.url().replace("postgres@", "app@")).await;
+    let mut app = app.unwrap().acquire().await.unwrap();
+    let error = fence::prepare(&mut app).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthorized);
+    assert!(
+        error.to_string().contains("may not make the table"),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("denied for schema public"),
+        "{error}"
+    );
 }

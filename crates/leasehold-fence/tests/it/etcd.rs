@@ -1,7 +1,5 @@
 //! The fence in etcd, by its own command as the client.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::io::Write as _;
 use std::process::Stdio;
 

@@ -1,8 +1,5 @@
 //! The fence in a MySQL or MariaDB database.
 
-#![cfg(feature = "mysql")]
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use leasehold_core::{ErrorKind, Name, Token};
@@ -366,6 +363,10 @@ async fn a_user_needs_no_more_than_to_use_the_table() {
         let mut other = Conn::new(login).await.unwrap();
         let error = write(&mut other, "7").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+        // What to do, and what the server said.
+        for says in ["--role USER", "command denied to user", "(1142)"] {
+            assert!(error.to_string().contains(says), "{error}");
+        }
         owner
             .query_drop("DROP TABLE leasehold_fence")
             .await

@@ -4,6 +4,8 @@
 //! back. So the key is of the request: customer, amount, and the time at which the customer asked. It is recorded with the
 //! charge, in one transaction, and a repeat gets the receipt of the first.
 
+#![allow(clippy::print_stdout, reason = "a program says what it did")]
+
 use std::error::Error;
 
 use leasehold_fence::Pass;

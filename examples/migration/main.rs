@@ -3,6 +3,8 @@
 //! The change and the record that it was made are one transaction: whoever is killed in it has done nothing, and those who
 //! come meanwhile wait for its end.
 
+#![allow(clippy::print_stdout, reason = "a program says what it did")]
+
 use std::error::Error;
 
 use leasehold_fence::Pass;

@@ -4,6 +4,8 @@
 //! a process that was frozen past its time, and goes on after another one has been there, is refused in the transaction
 //! that writes.
 
+#![allow(clippy::print_stdout, reason = "a program says what it did")]
+
 use std::error::Error;
 use std::time::Duration;
 

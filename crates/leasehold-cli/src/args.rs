@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use leasehold::Token;
@@ -123,7 +124,7 @@ pub(crate) enum Command {
     #[command(subcommand, after_help = "Example:\n  leasehold redlock rejoin")]
     Redlock(Redlock),
     /// Print the statements that make a store's table, where the store's user may not make it
-    #[command(after_help = "Example:\n  leasehold schema postgres | psql -d app")]
+    #[command(after_help = SCHEMA_HELP)]
     Schema(Schema),
     /// Show every setting and where it comes from
     #[command(after_help = "Example:\n  leasehold config")]
@@ -303,11 +304,34 @@ pub(crate) struct Release {
     pub(crate) hold: Hold,
 }
 
+const SCHEMA_HELP: &str = "\
+The table of the locks has a place of its own in the server. That of `fence` belongs into the database that it
+guards: whoever runs the statements is connected to that one.
+
+Example:
+  leasehold schema postgres --role app | psql -d app
+  leasehold schema mysql fence --role app@% | mysql app";
+
 #[derive(Debug, Args)]
 pub(crate) struct Schema {
     /// The kind of store
     #[arg(value_name = "STORE")]
     pub(crate) kind: WithTable,
+
+    /// What the table is for
+    #[arg(default_value = "locks")]
+    pub(crate) table: Table,
+
+    /// Let this role use it, too; on MySQL a user, as NAME or NAME@HOST
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) role: Option<String>,
+}
+
+/// What a table is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Table {
+    Locks,
+    Fence,
 }
 
 /// A kind of store with a table.

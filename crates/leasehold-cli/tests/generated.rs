@@ -58,7 +58,7 @@ fn none_needs_a_configuration_that_is_right() {
         &["completions", "bash"][..],
         &["man"],
         &["schema", "mysql"],
-        &["schema", "postgres"],
+        &["schema", "postgres", "fence"],
     ] {
         done(host.command(line).env("LEASEHOLD_STORE", "")).is(0);
     }

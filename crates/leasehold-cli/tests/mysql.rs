@@ -124,19 +124,35 @@ fn the_password_comes_from_where_the_servers_own_programs_look_and_is_shown_nowh
 #[test]
 fn a_user_who_may_make_no_table_takes_one_that_the_printed_schema_made() {
     on_each(|mysql| {
-        mysql.query("CREATE USER me").unwrap();
+        mysql.query("CREATE USER me; CREATE DATABASE app").unwrap();
         let host = Host::on(mysql.url().replace("root", "me"));
         let run = ["run", "x", "--", "true"];
-        host.run(&run).is(77).says("leasehold schema mysql");
-        let schema = host.run(&["schema", "mysql"]).is(0).out;
+        host.run(&run)
+            .is(77)
+            .says("leasehold schema mysql --role USER")
+            .says("denied");
+        let schema = host.run(&["schema", "mysql", "--role", "me"]).is(0).out;
         // Twice does no harm.
         for _ in 0..2 {
             mysql.query(&schema).unwrap();
         }
-        mysql
-            .query("GRANT SELECT, INSERT, UPDATE ON leasehold.locks TO me")
-            .unwrap();
         host.run(&run).is(0);
+
+        let app = format!("{}/app", mysql.url().replace("root", "me"));
+        let check = ["fence", "check", "stock", "7", "--store", &app];
+        // He may not even see the database.
+        host.run(&check).is(77);
+        mysql.query("GRANT CREATE VIEW ON app.* TO me").unwrap();
+        host.run(&check)
+            .is(77)
+            .says("leasehold schema mysql fence --role USER")
+            .says("denied");
+        let schema = ["schema", "mysql", "fence", "--role", "me@%"];
+        let schema = host.run(&schema).is(0).out;
+        for _ in 0..2 {
+            mysql.query(&format!("USE app; {schema}")).unwrap();
+        }
+        host.run(&check).is(0);
     });
 }
 

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use common::{Done, Host, done};
-use leasehold_testkit::servers::{Postgres, Redis, RedisEdition, ServerClock};
+use leasehold_testkit::servers::{Mysql, MysqlEdition, Postgres, Redis, RedisEdition, ServerClock};
 use rusqlite::Connection;
 use rustix::process::Signal;
 
@@ -92,6 +92,14 @@ fn an_sqlite_store_has_a_job_succeed_once() {
 fn postgres_has_a_job_succeed_once() {
     let postgres = Postgres::start().unwrap();
     happens_once(&Host::on(postgres.url()));
+}
+
+#[test]
+fn mysql_and_mariadb_have_a_job_succeed_once() {
+    for edition in MysqlEdition::ALL {
+        let mysql = Mysql::start(edition).unwrap();
+        happens_once(&Host::on(mysql.url()));
+    }
 }
 
 #[test]
@@ -224,7 +232,8 @@ fn a_lock_that_is_lost_while_the_record_has_to_wait_records_nothing() {
 fn a_frozen_run_that_wakes_after_a_newer_one_succeeded_records_nothing() {
     let postgres = Postgres::start().unwrap();
     let redis = Redis::start(RedisEdition::Redis7).unwrap();
-    let servers = [postgres.url(), redis.url()].map(Host::on);
+    let mysql = Mysql::start(MysqlEdition::MariaDb).unwrap();
+    let servers = [postgres.url(), redis.url(), mysql.url()].map(Host::on);
     for host in [Host::new()].into_iter().chain(servers) {
         let holding = host.hold("n", &["--once", "k", "--ttl", "3s"]);
         common::signal(holding.pid(), Signal::STOP);

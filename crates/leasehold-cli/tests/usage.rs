@@ -116,6 +116,8 @@ fn usage_errors_exit_64_and_say_what_to_write() {
         ("release x --owner 1", "'--owner'"),
         ("schema", "<STORE>"),
         ("schema redis", "possible values: mysql, postgres"),
+        ("schema mysql once", "possible values: locks, fence"),
+        ("schema mysql --role", "--role"),
         ("completions", "<SHELL>"),
         ("completions nosh", "bash"),
         ("man rnu", "did you mean \"run\"?"),

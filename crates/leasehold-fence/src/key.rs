@@ -102,13 +102,11 @@ impl Key {
     /// Reads a signed pass. Takes as long for a signature that is nearly right as for any other.
     ///
     /// # Errors
-    /// `Unauthorized` when it isn't signed, or not with this key; `Invalid` when it is no pass at all.
+    /// `Unauthorized` when it isn't signed, or not with this key, whatever else it is.
     pub fn verify(&self, text: &str) -> Result<Pass> {
         let refuse = |what| Err(Error::new(ErrorKind::Unauthorized, what));
         let Some((pass, digits)) = text.rsplit_once(':').filter(|(_, last)| is_signature(last))
         else {
-            // Says what is wrong with it, if more than the signature is.
-            text.parse::<Pass>()?;
             return refuse("the token isn't signed, and this resource takes signed ones alone");
         };
         let mut signature = [0; DIGITS / 2];
@@ -188,17 +186,20 @@ mod tests {
         let other = Key::new(b"0123456789abcdef0123456789abcdeF").unwrap();
         let higher = signed.replace(":41:", ":42:");
         let renamed = signed.replace("stock", "stack");
-        let unsigned = "stock:18446744073709551615".to_owned();
-        for text in [other.sign(&pass("stock:41")), higher, renamed, unsigned] {
-            let error = key().verify(&text).unwrap_err();
+        for text in [
+            &other.sign(&pass("stock:41")),
+            &higher,
+            &renamed,
+            &signed.to_uppercase(),
+            &signed[..signed.len() - 1],
+            "stock:18446744073709551615",
+            "41",
+            "stock:x",
+            "stock",
+            "",
+        ] {
+            let error = key().verify(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unauthorized, "{text}: {error}");
-        }
-        for text in ["", "stock", "stock:x", &signed.to_uppercase()] {
-            assert_eq!(
-                key().verify(text).unwrap_err().kind(),
-                ErrorKind::Invalid,
-                "{text}"
-            );
         }
         let error = signed.parse::<Pass>().unwrap_err();
         assert!(error.to_string().contains("there is no key"), "{error}");

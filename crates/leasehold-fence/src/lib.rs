@@ -25,14 +25,18 @@
 //! # }
 //! ```
 //!
+//! - [`etcd`]: the parts of a transaction, for any client.
 //! - [`file`](mod@file): a file, replaced whole.
 //! - [`sql`]: the statements for the caller's own transaction, in any language.
-//! - `postgres`, `sqlite`, `redis`: the same for the drivers of these names; each is a feature.
+//! - `mysql`, `postgres`, `sqlite`, `sqlx`, `redis`: the same for the drivers of these names; each is a feature.
 //! - [`Pass`], [`Key`]: a token on its way from the holder to the resource.
 //!
 //! When to ask, and what follows when something fails: the crate's README.
 
+pub mod etcd;
 pub mod file;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
@@ -40,9 +44,14 @@ pub mod redis;
 pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "sqlx")]
+pub mod sqlx;
 
+mod digits;
 mod key;
 mod mark;
+#[cfg(any(feature = "postgres", feature = "sqlx"))]
+mod on_postgres;
 mod pass;
 
 pub use key::Key;

@@ -20,26 +20,18 @@
 //! # }
 //! ```
 
-use std::sync::LazyLock;
-
-use leasehold_core::{Error, ErrorKind, Name, Result};
+use leasehold_core::{Error, Name, Result};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row, Transaction};
 
 use crate::mark::{Checked, Mark, Seen};
+use crate::on_postgres::{
+    ADVANCE, CHECK, NO_TABLE, THERE, is_made_by_another, meaning, meaning_for_maker,
+};
 use crate::sql::{self, POSTGRES};
 
-/// Put behind a statement that changes a row, it has the transaction wait for the disk, whatever the session is set to.
-/// The statement answers a row for each that it changed.
-pub const DURABLE: &str = "RETURNING set_config('synchronous_commit', \
-    CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)";
-
-/// Answers a row where the table is there.
-const THERE: &str = "SELECT 1 WHERE to_regclass('leasehold_fence') IS NOT NULL";
-
-static CHECK: LazyLock<String> = LazyLock::new(|| format!("{}\n{DURABLE}", POSTGRES.check));
-static ADVANCE: LazyLock<String> = LazyLock::new(|| format!("{}\n{DURABLE}", POSTGRES.advance));
+pub use crate::on_postgres::DURABLE;
 
 /// Makes the table for the marks, unless it is there: then the role needs no right to make one.
 ///
@@ -57,15 +49,12 @@ pub async fn prepare(client: &impl GenericClient) -> Result<()> {
         client.batch_execute(POSTGRES.table).await
     };
     match prepare().await {
-        // Somebody else made it in the same moment, which "if not exists" doesn't see.
-        Err(error)
-            if [&SqlState::UNIQUE_VIOLATION, &SqlState::DUPLICATE_TABLE]
-                .iter()
-                .any(|raced| error.code() == Some(raced)) =>
-        {
-            Ok(())
-        }
-        made => made.map_err(|error| fault(error).during("prepare")),
+        Err(error) if is_made_by_another(code(&error)) => Ok(()),
+        made => made.map_err(|error| {
+            let (kind, what) = meaning_for_maker(code(&error));
+            let made = Error::new(kind, what).because(said(&error));
+            made.during("prepare")
+        }),
     }
 }
 
@@ -111,7 +100,7 @@ pub async fn check(transaction: &Transaction<'_>, resource: &Name, mark: Mark) -
 /// Safe.
 pub async fn seen(client: &impl GenericClient, resource: &Name) -> Result<Seen> {
     let seen = match rows(client, resource).await {
-        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(Seen::default()),
+        Err(error) if code(&error) == NO_TABLE => Ok(Seen::default()),
         Err(error) => Err(fault(error)),
         Ok(rows) => of(&rows),
     };
@@ -165,33 +154,21 @@ fn of(rows: &[Row]) -> Result<Seen> {
     sql::seen(column(0)?, column(1)?)
 }
 
+/// The code of an error of the server's; empty for any other.
+fn code(error: &tokio_postgres::Error) -> &str {
+    error.code().map_or("", SqlState::code)
+}
+
 fn fault(error: tokio_postgres::Error) -> Error {
-    let (kind, what) = match error.code() {
-        Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED) => (
-            ErrorKind::Unavailable,
-            "another fenced transaction came before this one, which has to be tried again as a whole; at READ \
-             COMMITTED, and with the check first, it would have waited",
-        ),
-        Some(&SqlState::UNDEFINED_TABLE) => (
-            ErrorKind::Invalid,
-            "the database has no table leasehold_fence; make it once with postgres::prepare",
-        ),
-        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => (
-            ErrorKind::Unauthorized,
-            "the role lacks a right: it needs SELECT, INSERT and UPDATE on the table leasehold_fence",
-        ),
-        Some(&SqlState::CHECK_VIOLATION) => (
-            ErrorKind::Invalid,
-            "the table leasehold_fence refuses the mark",
-        ),
-        Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => (
-            ErrorKind::Unavailable,
-            "the server or the transaction is read-only",
-        ),
-        _ => (
-            ErrorKind::Unavailable,
-            "PostgreSQL gave no answer, or refused the statement",
-        ),
-    };
-    Error::new(kind, what).because(error)
+    let (kind, what) = meaning(code(&error));
+    Error::new(kind, what).because(said(&error))
+}
+
+/// What the server said, or with its causes what went wrong on the way there: the error's own text has neither.
+fn said(error: &tokio_postgres::Error) -> String {
+    if let Some(said) = error.as_db_error() {
+        return format!("{} ({})", said.message(), said.code().code());
+    }
+    let causes = std::iter::successors(std::error::Error::source(error), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

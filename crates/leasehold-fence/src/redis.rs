@@ -7,10 +7,11 @@
 
 use std::sync::LazyLock;
 
-use leasehold_core::{Error, ErrorKind, Name, Result, Token};
+use leasehold_core::{Error, ErrorKind, Name, Result};
 use redis::aio::ConnectionLike;
 use redis::{ErrorKind as Kind, RedisError, Script, ServerErrorKind, ToRedisArgs};
 
+use crate::digits;
 use crate::mark::{Checked, Mark, Seen};
 
 /// The building block for a script of the caller's own: text to put before it.
@@ -19,10 +20,6 @@ use crate::mark::{Checked, Mark, Seen};
 /// `false` when the mark is accepted, and remembers it; else what has been seen, and the script must write nothing.
 /// All keys of the script are to be in the mark's slot: name them with the same hash tag.
 pub const LUA: &str = include_str!("redis/fence.lua");
-
-/// The digits of an epoch and of a mark.
-const EPOCH: usize = 10;
-const DIGITS: usize = 30;
 
 static CHECK: LazyLock<Script> =
     LazyLock::new(|| script("return leasehold_fence(KEYS[1], ARGV[1])"));
@@ -57,7 +54,7 @@ pub fn key(resource: &Name) -> String {
 /// A mark as [`LUA`] takes it.
 #[must_use]
 pub fn text(mark: Mark) -> String {
-    digits(mark.into())
+    digits::write(mark.into())
 }
 
 /// Sets a key if the mark is accepted, in one step. The key is to be in the slot of the resource's mark: on a cluster
@@ -137,7 +134,8 @@ pub async fn advance(
     epoch: u32,
 ) -> Result<Seen> {
     let mut call = ADVANCE.prepare_invoke();
-    call.key(key(resource)).arg(digits(Seen::new(epoch, None)));
+    call.key(key(resource))
+        .arg(digits::write(Seen::new(epoch, None)));
     let seen: redis::RedisResult<String> = call.invoke_async(connection).await;
     let seen = seen.map_err(fault).and_then(|seen| read(&seen));
     seen.map_err(|error| error.during("advance").named(resource.as_str()))
@@ -150,21 +148,8 @@ fn checked(seen: redis::RedisResult<Option<String>>, mark: Mark) -> Result<Check
     }
 }
 
-fn digits(seen: Seen) -> String {
-    let token = seen.token().map_or(0, Token::get);
-    format!("{:010}{token:020}", seen.epoch())
-}
-
 fn read(text: &str) -> Result<Seen> {
-    let read = || {
-        let all = text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
-        let (epoch, token) = all.then(|| text.split_at(EPOCH))?;
-        Some(Seen::new(
-            epoch.parse().ok()?,
-            Token::new(token.parse().ok()?),
-        ))
-    };
-    read().ok_or_else(no_mark)
+    digits::read(text).ok_or_else(no_mark)
 }
 
 fn no_mark() -> Error {
@@ -196,8 +181,6 @@ fn fault(error: RedisError) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -209,28 +192,5 @@ mod tests {
         assert_eq!(key("{stock}"), "leasehold:fence:{stock}:{stock}");
         assert_eq!(key("a{}c"), "leasehold:fence::a{}c");
         assert_eq!(key("a}b"), "leasehold:fence::a}b");
-    }
-
-    #[test]
-    fn a_number_that_is_too_large_is_no_mark() {
-        for text in ["", "7", &"9".repeat(30), &"0".repeat(31), &"x".repeat(30)] {
-            assert_eq!(
-                read(text).unwrap_err().kind(),
-                ErrorKind::Unsupported,
-                "{text}"
-            );
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn digits_read_back_and_are_in_the_order_of_marks(
-            a in (any::<u32>(), any::<u64>()), b in (any::<u32>(), any::<u64>())
-        ) {
-            let seen = |(epoch, token)| Seen::new(epoch, Token::new(token));
-            let (a, b) = (seen(a), seen(b));
-            prop_assert_eq!(read(&digits(a)).unwrap(), a);
-            prop_assert_eq!(digits(a).cmp(&digits(b)), a.cmp(&b));
-        }
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! 1. [`check`](Statements::check), with resource, epoch and token. It locks the row until the transaction ends, so no
 //!    two transactions of one resource overlap from here on.
-//! 2. One row affected: accepted; go on, and commit. None: stale; roll back, and don't write.
+//! 2. One row affected: accepted; go on, and commit. None: stale; roll back, and don't write. On MySQL and MariaDB the
+//!    rows say nothing: there [`verdict`](Statements::verdict) follows.
 //!
 //! The row lock is what makes this a fence. An older holder that was accepted has the row until it commits, and a newer
 //! one waits for that and reads what it wrote; a newer one that came first has raised the mark.
@@ -25,8 +26,11 @@ pub struct Statements {
     /// Makes the table where there is none. No parameters.
     pub table: &'static str,
     /// Accepts a mark and locks its row: resource, epoch, token. Affects one row if it is accepted and none if it is
-    /// stale.
+    /// stale, where there is no verdict.
     pub check: &'static str,
+    /// What has been seen after the check, as epoch and token: resource. The mark is accepted if it is this one, and
+    /// stale if this one is higher. It is there where the rows that were affected don't tell.
+    pub verdict: Option<&'static str>,
     /// What has been seen, as epoch and token; no row is nothing: resource.
     pub seen: &'static str,
     /// Begins an epoch, unless it has begun or is over: resource, epoch.
@@ -47,6 +51,7 @@ pub const SQLITE: Statements = Statements {
     check: "INSERT INTO leasehold_fence (resource, epoch, token) VALUES (?, ?, ?)
 ON CONFLICT (resource) DO UPDATE SET epoch = excluded.epoch, token = excluded.token
 WHERE (leasehold_fence.epoch, leasehold_fence.token) <= (excluded.epoch, excluded.token)",
+    verdict: None,
     seen: "SELECT epoch, token FROM leasehold_fence WHERE resource = ?",
     advance: "INSERT INTO leasehold_fence (resource, epoch, token) VALUES (?, ?, 0)
 ON CONFLICT (resource) DO UPDATE SET epoch = excluded.epoch, token = 0
@@ -67,10 +72,42 @@ pub const POSTGRES: Statements = Statements {
     check: "INSERT INTO leasehold_fence (resource, epoch, token) VALUES ($1, $2, $3)
 ON CONFLICT (resource) DO UPDATE SET epoch = excluded.epoch, token = excluded.token
 WHERE (leasehold_fence.epoch, leasehold_fence.token) <= (excluded.epoch, excluded.token)",
+    verdict: None,
     seen: "SELECT epoch, token FROM leasehold_fence WHERE resource = $1",
     advance: "INSERT INTO leasehold_fence (resource, epoch, token) VALUES ($1, $2, 0)
 ON CONFLICT (resource) DO UPDATE SET epoch = excluded.epoch, token = 0
 WHERE leasehold_fence.epoch < excluded.epoch",
+};
+
+/// The statements for MySQL 8.0, MariaDB 10.6 and newer.
+///
+/// How many rows are affected depends on the connection (`CLIENT_FOUND_ROWS`), and a holder that shows the same mark again
+/// changes none. The verdict reads the row that the check has locked, as it is and not as the transaction's snapshot has
+/// it. A resource's name is compared by its bytes in UTF-8, whatever the connection's character set.
+///
+/// Above READ COMMITTED a transaction reads as of its first plain `SELECT`: that must not come before the check, and the
+/// transaction not begin `WITH CONSISTENT SNAPSHOT`. A statement that ends a deadlock, and one that commits by itself, such as
+/// any that makes or changes a table, ends the transaction, and what follows isn't fenced.
+/// `innodb_flush_log_at_trx_commit` must be 1, and `sync_binlog` too where there is a binary log.
+pub const MYSQL: Statements = Statements {
+    table: "CREATE TABLE IF NOT EXISTS leasehold_fence (
+    resource VARBINARY(200) NOT NULL PRIMARY KEY,
+    epoch BIGINT NOT NULL CHECK (epoch BETWEEN 0 AND 4294967295),
+    token BIGINT NOT NULL CHECK (token >= 0)
+) ENGINE=InnoDB",
+    // The token before the epoch: what is assigned first is what the next expression reads.
+    check: "INSERT INTO leasehold_fence (resource, epoch, token) VALUES (CONVERT(? USING utf8mb4), ?, ?)
+ON DUPLICATE KEY UPDATE
+    token = IF((epoch, token) < (VALUES(epoch), VALUES(token)), VALUES(token), token),
+    epoch = GREATEST(epoch, VALUES(epoch))",
+    verdict: Some(
+        "SELECT epoch, token FROM leasehold_fence WHERE resource = CONVERT(? USING utf8mb4) FOR UPDATE",
+    ),
+    seen: "SELECT epoch, token FROM leasehold_fence WHERE resource = CONVERT(? USING utf8mb4)",
+    advance: "INSERT INTO leasehold_fence (resource, epoch, token) VALUES (CONVERT(? USING utf8mb4), ?, 0)
+ON DUPLICATE KEY UPDATE
+    token = IF(epoch < VALUES(epoch), 0, token),
+    epoch = GREATEST(epoch, VALUES(epoch))",
 };
 
 /// A mark as the statements' parameters.

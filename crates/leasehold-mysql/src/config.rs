@@ -85,6 +85,11 @@ impl Config {
         })
     }
 
+    /// Whether the URL names a database.
+    pub(crate) fn names_database(&self) -> bool {
+        self.database.is_some()
+    }
+
     /// What the driver is told of one of the servers.
     pub(crate) fn driver(&self, place: &Place) -> Opts {
         let driver = OptsBuilder::default()

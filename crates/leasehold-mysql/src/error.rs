@@ -98,8 +98,8 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
         ),
         1044 | 1142 | 1143 | 1227 => (
             Unauthorized,
-            "this user may not do that: he needs SELECT, INSERT and UPDATE on leasehold.locks, which `leasehold schema mysql | \
-             mysql` makes",
+            "this user may not do that: he needs SELECT, INSERT and UPDATE on leasehold.locks; \
+             `leasehold schema mysql --role USER | mysql` makes the table and grants them",
         ),
         1049 => (Invalid, "the server has no such database"),
         1290 | 1792 | 1836 => (Unavailable, "the server takes no writes; is it a replica?"),

@@ -12,6 +12,7 @@ mod link;
 mod look;
 mod note;
 mod option_file;
+mod reach;
 mod server;
 mod session;
 mod sql;
@@ -40,4 +41,19 @@ pub use sql::SCHEMA;
 pub async fn connect(url: StoreUrl) -> Result<Arc<dyn Backend>> {
     let config = config::Config::of(url, |name| std::env::var_os(name))?;
     Ok(Arc::new(backend::Mysql::connect(config).await?))
+}
+
+/// A connection of the driver to the server behind a URL, for what isn't locking: the fence of a resource that is kept
+/// there. It is in the database that the URL names, or else in `leasehold`, where locks are counted, which is made if it
+/// isn't there. It reads what is committed, and waits for nobody's row longer than three seconds.
+///
+/// # Errors
+/// As [`connect`].
+///
+/// # Cancel safety
+/// Safe.
+pub async fn connection(url: StoreUrl) -> Result<mysql_async::Conn> {
+    let config = config::Config::of(url, |name| std::env::var_os(name))?;
+    let reached = reach::Reached::first(&config, link::Purpose::Look).await?;
+    reached.into_conn(&config).await
 }

@@ -17,15 +17,14 @@ use mysql_async::prelude::{FromValue, Queryable};
 use mysql_async::{Conn, Params, Row, Value};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::config::{Config, Place};
-use crate::error::{closed, failed, failure, unexpected};
+use crate::config::Config;
+use crate::error::{closed, failure, unexpected};
 use crate::keys::lock_name;
 use crate::note;
-use crate::server::{Edition, Server, VARIABLES};
+use crate::reach::Reached;
+use crate::server::Edition;
 use crate::sql;
 
-/// How long all servers together may take to let us in.
-const CONNECT: Duration = Duration::from_secs(4);
 /// How long one statement waits for a lock before it is sent anew: so a server that is gone without a word is noticed.
 const WAIT: Duration = Duration::from_secs(60);
 /// How much later than that the server may say that it has waited long enough.
@@ -44,7 +43,7 @@ pub(crate) enum Purpose {
 
 impl Purpose {
     /// After how many seconds of silence it ends.
-    fn silent(self) -> u64 {
+    pub(crate) fn silent(self) -> u64 {
         match self {
             Self::Hold(ttl) => whole(ttl).as_secs(),
             Self::Look => 60,
@@ -52,7 +51,7 @@ impl Purpose {
     }
 
     /// How many seconds a statement may take that doesn't wait for a lock. While it runs, the session isn't silent.
-    fn statement(self) -> u64 {
+    pub(crate) fn statement(self) -> u64 {
         match self {
             Self::Hold(_) => 1,
             Self::Look => 3,
@@ -106,71 +105,20 @@ impl Link {
     pub(crate) async fn open(
         config: &Config,
         purpose: Purpose,
-        over: impl Fn() + Clone + Send + 'static,
-    ) -> Result<Self> {
-        let count = u32::try_from(config.places.len()).unwrap_or(1).max(1);
-        let mut last = None;
-        for place in &config.places {
-            let connecting = Self::connect(config, place, purpose, over.clone());
-            let error = match clock::timeout(CONNECT / count, connecting).await {
-                Some(Ok(link)) => return Ok(link),
-                Some(Err(error)) => error,
-                None => Error::new(
-                    ErrorKind::Unavailable,
-                    "the server lets nobody in within its time",
-                ),
-            };
-            // Of several errors the one that waiting doesn't cure says most.
-            if last.as_ref().is_none_or(Error::is_retryable) {
-                last = Some(error);
-            }
-        }
-        Err(last.unwrap_or_else(|| Error::new(ErrorKind::Bug, "no server was named")))
-    }
-
-    async fn connect(
-        config: &Config,
-        place: &Place,
-        purpose: Purpose,
         over: impl Fn() + Send + 'static,
     ) -> Result<Self> {
-        let fail = |error: mysql_async::Error| failed(&error);
-        let mut conn = Conn::new(config.driver(place)).await.map_err(fail)?;
-        let variables: Vec<(String, String)> = conn.query(VARIABLES).await.map_err(fail)?;
-        let server = Server::new(variables);
-        server.check()?;
-        let (edition, silent) = (server.edition(), purpose.silent());
-        for setting in [
-            "SET NAMES utf8mb4",
-            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
-            &edition.settings(silent, purpose.statement()),
-        ] {
-            conn.query_drop(setting).await.map_err(fail)?;
-        }
-        let since = clock::now();
-        let hello: Option<Row> = conn.query_first(edition.hello()).await.map_err(fail)?;
-        let hello = hello.ok_or_else(|| unexpected("when it was started"))?;
-        let id = get(&hello, 0)?;
-        if u64::from(conn.id()) != id {
-            return Err(proxied());
-        }
-        if get::<u64>(&hello, 3)? != silent || get::<u64>(&hello, 4)? != 1 {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "the session doesn't keep its settings; is there a proxy before the server? Name the server itself",
-            ));
-        }
+        let reached = Reached::first(config, purpose).await?;
         let (orders, received) = mpsc::unbounded_channel();
         let (kept, dropped) = oneshot::channel();
-        background::spawn_here(serve(conn, received, dropped, over));
+        background::spawn_here(serve(reached.conn, received, dropped, over));
         Ok(Self {
             orders,
             _kept: kept,
-            edition,
-            id,
-            start: get(&hello, 1)?,
-            is_young: get::<i64>(&hello, 2)? <= crate::backend::TTL_MAX.as_secs().cast_signed() + 1,
-            since,
+            edition: reached.edition,
+            id: reached.id,
+            start: reached.start,
+            is_young: reached.uptime <= crate::backend::TTL_MAX.as_secs().cast_signed() + 1,
+            since: reached.since,
         })
     }
 
@@ -337,7 +285,7 @@ pub(crate) fn first<T: FromValue>(answer: &Answer) -> Result<T> {
 }
 
 /// The error of a proxy.
-fn proxied() -> Error {
+pub(crate) fn proxied() -> Error {
     Error::new(
         ErrorKind::Unsupported,
         "a proxy before the server has sessions of its own there, and a lock needs one that is nobody else's; name the \

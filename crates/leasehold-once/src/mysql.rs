@@ -97,7 +97,8 @@ pub async fn prepare(conn: &mut Conn) -> Result<()> {
 }
 
 /// Begins an attempt, or says why not: roll back then. Call it before anything is read that the work depends on; from
-/// here to the end of the transaction no other attempt comes in between, and one that asks waits. One round trip for a new key, two for one that is there.
+/// here to the end of the transaction no other attempt comes in between, and one that asks waits. One round
+/// trip for a new key, two for one that is there.
 ///
 /// After an error write nothing: of some the server has rolled back the whole transaction, and takes what comes next by
 /// itself.
@@ -115,20 +116,20 @@ pub async fn begin(transaction: &mut Transaction<'_>, once: &Once, pass: &Pass) 
     let begin = async {
         let (epoch, token) = parameters(pass.mark())?;
         let (kept, window) = (span(once.attempt_kept()), span(once.window()));
-        let parameters = (key, lock, epoch, token, kept);
-        let first = transaction.exec_drop(FIRST, parameters).await;
-        first.map_err(fault)?;
-        if transaction.last_insert_id().is_none() {
-            if transaction.affected_rows() == 1 {
-                return Ok(Begun::First);
-            }
-            check_durable(transaction).await?;
-        }
         loop {
-            let parameters = (
-                lock, epoch, token, kept, key, lock, window, epoch, token, epoch, token,
-            );
-            if affected(transaction, &BEGIN, parameters).await? == 1 {
+            let parameters = (key, lock, epoch, token, kept);
+            let first = transaction.exec_drop(FIRST, parameters).await;
+            first.map_err(fault)?;
+            let begun = match transaction.last_insert_id() {
+                None => transaction.affected_rows(),
+                Some(_) => {
+                    let parameters = (
+                        lock, epoch, token, kept, key, lock, window, epoch, token, epoch, token,
+                    );
+                    affected(transaction, &BEGIN, parameters).await?
+                }
+            };
+            if begun == 1 {
                 return Ok(Begun::First);
             }
             let row = read(transaction, &READ, key).await.map_err(fault)?;
@@ -137,7 +138,7 @@ pub async fn begin(transaction: &mut Transaction<'_>, once: &Once, pass: &Pass) 
             {
                 return Ok(refusal);
             }
-            // What refused it may be over now, as time goes on between the two statements.
+            // Or what refused it is over now, as time goes on between the statements.
             check_durable(transaction).await?;
         }
     };

@@ -76,7 +76,7 @@ fn meaning(code: &str) -> (ErrorKind, &'static str) {
         "42501" => (
             Unauthorized,
             "this role may not do that: it needs USAGE on the schema leasehold and SELECT, INSERT and UPDATE on \
-             leasehold.locks, which `leasehold schema postgres | psql` makes",
+             leasehold.locks; `leasehold schema postgres --role ROLE | psql` makes the table and grants them",
         ),
         "3D000" => (Invalid, "the server has no such database"),
         "25006" => (Unavailable, "the server takes no writes; is it a standby?"),

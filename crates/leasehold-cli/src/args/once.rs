@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 pub(super) const HELP: &str = "\
 `leasehold run --once KEY` and `--once-per DURATION` record under a key that their job has succeeded, where the
-lock is: on sqlite://, postgres:// or redis://. A job that failed may be repeated.
+lock is: on sqlite://, postgres://, mysql:// or redis://. A job that failed may be repeated.
 
 Example:
   leasehold once forget reports/2026-11";

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use leasehold_core::{Token, clock};
 use leasehold_fence::{Checked, Mark, Seen};
-use leasehold_testkit::servers::{Postgres, Redis, RedisEdition};
+use leasehold_testkit::servers::{Mysql, MysqlEdition, Postgres, Redis, RedisEdition};
 use libtest_mimic::{Arguments, Trial};
 use rustix::process::Signal;
 
@@ -85,12 +85,14 @@ struct Site {
 }
 
 impl Site {
-    const KINDS: [&str; 4] = ["file", "sqlite", "postgres", "redis"];
+    const KINDS: [&str; 6] = ["file", "sqlite", "mysql", "mariadb", "postgres", "redis"];
 
     fn new(kind: &str) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = folder.path().display();
         let (place, server): (String, Box<dyn Any>) = match kind {
+            "mysql" => mysql(MysqlEdition::MySql),
+            "mariadb" => mysql(MysqlEdition::MariaDb),
             "postgres" => {
                 let server = Postgres::start().unwrap();
                 (server.url(), Box::new(server))
@@ -120,6 +122,13 @@ impl Site {
             .unwrap();
         Writer(child)
     }
+}
+
+/// A server, and its URL as the driver takes it.
+fn mysql(edition: MysqlEdition) -> (String, Box<dyn Any>) {
+    let server = Mysql::start(edition).unwrap();
+    let url = format!("mysql://root@{}?prefer_socket=false", server.address());
+    (url, Box::new(server))
 }
 
 fn mark(token: u64) -> Mark {

@@ -17,11 +17,12 @@ pub(crate) trait Place {
     fn seen(&mut self) -> Seen;
 }
 
-/// Opens `file:PATH`, `sqlite:PATH`, `postgres:URL` or `redis:URL`.
+/// Opens `file:PATH`, `sqlite:PATH`, `mysql:URL`, `mariadb:URL`, `postgres:URL` or `redis:URL`.
 pub(crate) fn open(place: &str) -> Box<dyn Place> {
     match place.split_once(':').unwrap() {
         ("file", path) => Box::new(File(FencedFile::at(path).unwrap())),
         ("sqlite", path) => Box::new(Sqlite::open(path)),
+        ("mysql" | "mariadb", url) => Box::new(mysql::Mysql::open(url)),
         ("postgres", url) => Box::new(postgres::Postgres::open(url)),
         ("redis", url) => Box::new(redis::Redis::open(url)),
         other => panic!("no place {other:?}"),
@@ -190,6 +191,97 @@ mod redis {
         fn seen(&mut self) -> Seen {
             self.runtime
                 .block_on(redis::seen(&mut self.connection, &stock()))
+                .unwrap()
+        }
+    }
+}
+
+mod mysql {
+    use leasehold_fence::mysql;
+    use leasehold_fence::{Checked, Mark, Seen};
+    use mysql_async::prelude::Queryable as _;
+    use mysql_async::{Conn, Transaction, TxOpts};
+    use tokio::runtime::Runtime;
+
+    use super::{Place, integer, stock};
+
+    pub(super) struct Mysql {
+        runtime: Runtime,
+        conn: Conn,
+    }
+
+    const TABLES: [&str; 4] = [
+        "CREATE DATABASE IF NOT EXISTS app",
+        "USE app",
+        "CREATE TABLE IF NOT EXISTS stock (item VARCHAR(9) PRIMARY KEY, count BIGINT) ENGINE=InnoDB",
+        "INSERT IGNORE INTO stock VALUES ('tea', 0)",
+    ];
+    const UPDATE: &str = "UPDATE stock SET count = ? WHERE item = 'tea'";
+
+    impl Mysql {
+        pub(super) fn open(url: &str) -> Self {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let conn = runtime.block_on(async {
+                let mut conn = Conn::from_url(url).await.unwrap();
+                for statement in TABLES {
+                    conn.query_drop(statement).await.unwrap();
+                }
+                mysql::prepare(&mut conn).await.unwrap();
+                conn
+            });
+            Self { runtime, conn }
+        }
+    }
+
+    /// As a caller's own transaction is by default: REPEATABLE READ.
+    async fn begin(conn: &mut Conn) -> Transaction<'_> {
+        conn.start_transaction(TxOpts::default()).await.unwrap()
+    }
+
+    impl Place for Mysql {
+        fn read(&mut self) -> u64 {
+            let count = "SELECT count FROM stock WHERE item = 'tea'";
+            let count = self.runtime.block_on(self.conn.query_first(count)).unwrap();
+            count.unwrap()
+        }
+
+        fn write_unfenced(&mut self, number: u64) {
+            let update = self.conn.exec_drop(UPDATE, (integer(number),));
+            self.runtime.block_on(update).unwrap();
+        }
+
+        fn check(&mut self, mark: Mark) -> Checked {
+            self.runtime.block_on(async {
+                let mut transaction = begin(&mut self.conn).await;
+                let checked = mysql::check(&mut transaction, &stock(), mark).await;
+                transaction.commit().await.unwrap();
+                checked.unwrap()
+            })
+        }
+
+        fn write(&mut self, mark: Mark, number: u64) -> Checked {
+            self.runtime.block_on(async {
+                let mut transaction = begin(&mut self.conn).await;
+                let checked = mysql::check(&mut transaction, &stock(), mark)
+                    .await
+                    .unwrap();
+                if checked == Checked::Accepted {
+                    let update = transaction.exec_drop(UPDATE, (integer(number),));
+                    update.await.unwrap();
+                    transaction.commit().await.unwrap();
+                } else {
+                    transaction.rollback().await.unwrap();
+                }
+                checked
+            })
+        }
+
+        fn seen(&mut self) -> Seen {
+            self.runtime
+                .block_on(mysql::seen(&mut self.conn, &stock()))
                 .unwrap()
         }
     }

@@ -4,7 +4,8 @@ use std::future::Future;
 
 use leasehold::{Error, ErrorKind, Name, StoreUrl};
 use leasehold_fence::file::FencedFile;
-use leasehold_fence::{Checked, Mark, Seen, postgres, redis, sqlite};
+use leasehold_fence::{Checked, Mark, Seen, mysql, postgres, redis, sqlite};
+use mysql_async::TxOpts;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::commands::{Context, database};
@@ -21,6 +22,7 @@ pub(super) struct Place {
 /// The store, and the resource in it, prefix included.
 enum Kept {
     File(FencedFile),
+    Mysql(mysql_async::Conn, Name),
     Postgres(tokio_postgres::Client, Name),
     Sqlite(Connection, Name),
     Redis(::redis::aio::MultiplexedConnection, Name),
@@ -50,6 +52,15 @@ impl Place {
     ) -> Result<Checked, Failure> {
         let checked = match &mut self.kept {
             Kept::File(file) => return Ok(file.check(mark)?),
+            Kept::Mysql(conn, name) => {
+                answered(context, async {
+                    let mut transaction = begin_mysql(conn).await?;
+                    let checked = mysql::check(&mut transaction, name, mark).await?;
+                    transaction.commit().await.map_err(unwritten)?;
+                    Ok(checked)
+                })
+                .await
+            }
             Kept::Postgres(client, name) => {
                 answered(context, async {
                     let transaction = begin(client).await?;
@@ -72,6 +83,7 @@ impl Place {
     pub(super) async fn seen(&mut self, context: &Context) -> Result<Seen, Failure> {
         let seen = match &mut self.kept {
             Kept::File(file) => return Ok(file.seen()?),
+            Kept::Mysql(conn, name) => answered(context, mysql::seen(conn, name)).await,
             Kept::Postgres(client, name) => answered(context, postgres::seen(client, name)).await,
             Kept::Sqlite(database, name) => sqlite::seen(database, name).map_err(Failure::from),
             Kept::Redis(connection, name) => answered(context, redis::seen(connection, name)).await,
@@ -82,6 +94,15 @@ impl Place {
     pub(super) async fn advance(&mut self, context: &Context, epoch: u32) -> Result<Seen, Failure> {
         let seen = match &mut self.kept {
             Kept::File(file) => return Ok(file.advance(epoch)?),
+            Kept::Mysql(conn, name) => {
+                answered(context, async {
+                    let mut transaction = begin_mysql(conn).await?;
+                    let seen = mysql::advance(&mut transaction, name, epoch).await?;
+                    transaction.commit().await.map_err(unwritten)?;
+                    Ok(seen)
+                })
+                .await
+            }
             Kept::Postgres(client, name) => {
                 answered(context, async {
                     let transaction = begin(client).await?;
@@ -111,6 +132,13 @@ async fn connect(context: &Context, url: StoreUrl, resource: &str) -> Result<Kep
             database::sqlite(context, url, &bare).await?,
             name,
         )),
+        "mysql" | "mariadb" => {
+            let connecting = async || {
+                let connected = leasehold_mysql::connection(bare.clone()).await;
+                connected.map_err(|error| Failure::connecting(&error))
+            };
+            Ok(Kept::Mysql(context.first_answer(connecting).await?, name))
+        }
         "postgres" | "postgresql" => {
             let connecting = async || {
                 let connected = leasehold_postgres::connection(bare.clone()).await;
@@ -129,8 +157,8 @@ async fn connect(context: &Context, url: StoreUrl, resource: &str) -> Result<Kep
             Ok(Kept::Redis(context.first_answer(connecting).await?, name))
         }
         other => Err(Failure::config(format!(
-            "there is no fence at a store of {other}://; sqlite://, postgres://, redis://, rediss:// and redis+unix:// \
-             have one, and files do: name with --store where the resource is, which need not be where its lock is"
+            "there is no fence at a store of {other}://; sqlite://, mysql://, mariadb://, postgres://, redis://, rediss:// \
+             and redis+unix:// have one, and files do: name with --store where the resource is, which need not be where its lock is"
         ))),
     }
 }
@@ -158,8 +186,19 @@ async fn begin(
     client.transaction().await.map_err(unwritten)
 }
 
-fn unwritten(error: tokio_postgres::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "the mark can't be written").because(error)
+async fn begin_mysql(
+    conn: &mut mysql_async::Conn,
+) -> leasehold::Result<mysql_async::Transaction<'_>> {
+    mysql::prepare(conn).await?;
+    let begun = conn.start_transaction(TxOpts::default()).await;
+    begun.map_err(unwritten)
+}
+
+/// With its causes: some drivers keep what the server said in them.
+fn unwritten(error: impl std::error::Error) -> Error {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    let said = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+    Error::new(ErrorKind::Unavailable, "the mark can't be written").because(said)
 }
 
 async fn answered<T>(

@@ -4,7 +4,7 @@ use leasehold::{Name, StoreUrl};
 use leasehold_fence::Pass;
 use leasehold_once::{Begun, Finished, Once, Record, Success};
 
-use super::stores::{Postgres, Redis, Sqlite};
+use super::stores::{Mysql, Postgres, Redis, Sqlite};
 use crate::commands::{Context, database};
 use crate::exit::Failure;
 
@@ -18,6 +18,7 @@ pub(super) struct Records {
 }
 
 enum Kept {
+    Mysql(Mysql),
     Postgres(Postgres),
     Redis(Redis),
     Sqlite(Sqlite),
@@ -27,6 +28,7 @@ enum Kept {
 macro_rules! ask {
     ($records:ident, $context:ident, $store:ident => $question:expr) => {
         match &$records.kept {
+            Kept::Mysql($store) => $records.answer($context, async || $question.await).await,
             Kept::Postgres($store) => $records.answer($context, async || $question.await).await,
             Kept::Redis($store) => $records.answer($context, async || $question.await).await,
             Kept::Sqlite($store) => $records.answer($context, async || $question).await,
@@ -131,13 +133,14 @@ async fn kept(context: &Context, url: StoreUrl) -> Result<(Kept, String), Failur
     let mut bare = url.clone();
     let prefix = bare.take("prefix").unwrap_or_default();
     let kept = match url.scheme() {
+        "mysql" | "mariadb" => Kept::Mysql(Mysql(bare)),
         "postgres" | "postgresql" => Kept::Postgres(Postgres(bare)),
         "redis" | "rediss" | "redis+unix" => Kept::Redis(Redis(bare)),
         "sqlite" => Kept::Sqlite(Sqlite(database::sqlite(context, url, &bare).await?)),
         other => {
             return Err(Failure::config(format!(
                 "a store of {other}:// keeps no records of what happened once; sqlite:// does, and for several hosts \
-                 postgres://, redis://, rediss:// and redis+unix://: name one of them with --store"
+                 mysql://, mariadb://, postgres://, redis://, rediss:// and redis+unix://: name one of them with --store"
             )));
         }
     };

@@ -1,12 +1,14 @@
 //! The stores that keep records, each asked by a connection of its own for each question: a job takes hours, and a
 //! connection that is idle that long may be gone.
 
+mod mysql;
 mod postgres;
 mod redis;
 mod sqlite;
 
 use leasehold::{Error, ErrorKind};
 
+pub(super) use self::mysql::Mysql;
 pub(super) use self::postgres::Postgres;
 pub(super) use self::redis::Redis;
 pub(super) use self::sqlite::Sqlite;

@@ -1,8 +1,5 @@
 //! The fence on real servers.
 
-#![cfg(feature = "redis")]
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;

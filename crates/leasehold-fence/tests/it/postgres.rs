@@ -1,14 +1,12 @@
 //! The fence in a PostgreSQL database.
 
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use leasehold_core::{ErrorKind, Name, Token};
 use leasehold_fence::sql::POSTGRES;
 use leasehold_fence::{Checked, Mark, Seen, Stale, postgres};
 use leasehold_testkit::servers::Postgres;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, IsolationLevel, NoTls};
 
 async fn connect(server: &Postgres) -> Client {
@@ -169,6 +167,45 @@ async fn a_stale_transaction_keeps_a_newer_holder_out_until_it_ends_and_not_long
 }
 
 #[tokio::test]
+async fn a_check_may_be_sent_together_with_its_write() {
+    let server = Postgres::start().unwrap();
+    let mut older = connect(&server).await;
+    let mut newer = connect(&server).await;
+    let insert = "INSERT INTO log (mark) SELECT $1::text || ' after ' || count(*) FROM log";
+    let insert = older.prepare(insert).await.unwrap();
+    assert_eq!(write(&mut newer, "6").await.unwrap(), Checked::Accepted);
+    let open = newer.transaction().await.unwrap();
+    let checked = postgres::check(&open, &stock(), mark("7")).await.unwrap();
+    assert_eq!(checked, Checked::Accepted);
+    let mut offer = async |text: &str| {
+        let transaction = older.transaction().await.unwrap();
+        let (name, offered) = (stock(), mark(text));
+        let parameters: [&(dyn ToSql + Sync); 1] = [&text];
+        let (checked, written) = tokio::join!(
+            postgres::check(&transaction, &name, offered),
+            transaction.execute(&insert, &parameters),
+        );
+        assert_eq!(written.unwrap(), 1);
+        let checked = checked.unwrap();
+        if checked == Checked::Accepted {
+            transaction.commit().await.unwrap();
+        }
+        checked
+    };
+    // Both wait for who came before, and the write sees what was waited for.
+    let finish = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let insert = "INSERT INTO log (mark) VALUES ('7')";
+        open.execute(insert, &[]).await.unwrap();
+        open.commit().await.unwrap();
+    };
+    let (checked, ()) = tokio::join!(offer("8"), finish);
+    assert_eq!(checked, Checked::Accepted);
+    assert_eq!(offer("5").await, stale("8", "5"));
+    assert_eq!(log(&newer).await, ["6", "7", "8 after 2"]);
+}
+
+#[tokio::test]
 async fn above_read_committed_a_check_that_waited_is_told_to_try_again() {
     let server = Postgres::start().unwrap();
     let mut first = connect(&server).await;
@@ -255,6 +292,9 @@ async fn a_role_needs_no_more_than_to_use_the_table() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+    // What to do, and what the server said.
+    let says = "--role ROLE | psql` grants: permission denied for table leasehold_fence (42501)";
+    assert!(error.to_string().contains(says), "{error}");
     drop(transaction);
     owner
         .batch_execute("DROP TABLE leasehold_fence")
@@ -269,7 +309,16 @@ async fn a_role_needs_no_more_than_to_use_the_table() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains("postgres::prepare"), "{error}");
+    assert!(error.to_string().contains("with prepare"), "{error}");
+    drop(transaction);
+    let error = postgres::prepare(&app).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthorized);
+    let says = "may not make the table leasehold_fence; let one that may run `leasehold schema";
+    assert!(error.to_string().contains(says), "{error}");
+    assert!(
+        error.to_string().contains("denied for schema public"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -1,8 +1,5 @@
 //! The fence in an SQLite database.
 
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::PathBuf;
 use std::time::Duration;
 

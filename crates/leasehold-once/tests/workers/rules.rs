@@ -162,9 +162,11 @@ fn belongs(database: &mut dyn Database) {
         }
         let error = database.done(&once, other.name()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        let finished = database.finish(&once, &other, b"").unwrap();
+        // Not even where the numbers are the same.
+        let same: Pass = "days:7".parse().unwrap();
+        let finished = database.finish(&once, &same, b"").unwrap();
         assert_eq!(finished, Finished::NotBegun);
-        assert!(!database.fail(&once, &other).unwrap());
+        assert!(!database.fail(&once, &same).unwrap());
     }
     assert_eq!(finish(database, &once("running"), "7"), Finished::Recorded);
     // Whose time is over belongs to nobody, and what is forgotten neither.
@@ -213,6 +215,15 @@ fn periods(database: &mut dyn Database) {
     assert_eq!(begin(database, &once, "7"), Begun::First);
     assert!(database.fail(&once, &pass("7")).unwrap());
     assert!(matches!(begin(database, &once, "6"), Begun::Stale(_)));
+    // From the start, though the run took five hours: due at 22 hours, which are 17 after the end.
+    let long = self::once("long").per(24 * HOUR);
+    assert_eq!(begin(database, &long, "1"), Begun::First);
+    age(database, 5 * HOUR);
+    assert_eq!(finish(database, &long, "1"), Finished::Recorded);
+    age(database, 16 * HOUR);
+    assert_eq!(done(begin(database, &long, "2")).result, b"1");
+    age(database, HOUR);
+    assert_eq!(begin(database, &long, "2"), Begun::First);
 }
 
 fn expires(database: &mut dyn Database) {

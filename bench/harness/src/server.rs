@@ -6,7 +6,8 @@ use std::path::Path;
 
 use leasehold_bench_load::{Result, text};
 use leasehold_testkit::servers::{
-    Consul, Etcd, EtcdEdition, Mysql, MysqlEdition, Postgres, Redis, RedisEdition, RedisNodes, ZooKeeper,
+    Consul, Etcd, EtcdEdition, Mysql, MysqlEdition, Postgres, Redis, RedisEdition, RedisNodes,
+    ZooKeeper,
 };
 use tempfile::TempDir;
 

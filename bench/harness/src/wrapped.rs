@@ -149,7 +149,11 @@ fn runs<'a>(plan: &Plan, server: &'a Server) -> Vec<(String, Run<'a>)> {
                 Run::Here(Box::new(run)),
             ));
         }
-        Server::Redis(_) | Server::Redlock(_) | Server::ZooKeeper(_) | Server::Postgres(_) | Server::Mysql(_) => {}
+        Server::Redis(_)
+        | Server::Redlock(_)
+        | Server::ZooKeeper(_)
+        | Server::Postgres(_)
+        | Server::Mysql(_) => {}
     }
     runs
 }

@@ -5,10 +5,12 @@
 //!
 //! - `subjects` and `raw_…`: what is measured here; `peers`: who else takes part, and `bring`: how they come here.
 //! - `pairs`, `contended`, `held`, `wrapped`: the four things that are measured.
+//! - `fence`: what a fenced write costs, which has no peers.
 //! - `report`: the tables.
 
 mod bring;
 mod contended;
+mod fence;
 mod held;
 mod pairs;
 mod peers;
@@ -47,11 +49,12 @@ use leasehold_bench_load::Result;
 use crate::peers::Entry;
 use crate::server::{Server, Store};
 
-const USAGE: &str = "usage: cargo xtask bench [sqlite|redis|redlock|etcd|zookeeper|consul|postgres|mysql] [pairs|contended|held|wrapped] [--peers] [--quick] [--write]";
+const USAGE: &str = "usage: cargo xtask bench [sqlite|redis|redlock|etcd|zookeeper|consul|postgres|mysql|fence] [pairs|contended|held|wrapped] [--peers] [--quick] [--write]";
 
 /// What one run is asked for.
 struct Plan {
     stores: Vec<Store>,
+    fence: bool,
     /// The parts that are measured; all, where none was named.
     parts: Vec<String>,
     peers: bool,
@@ -65,6 +68,7 @@ impl Plan {
     fn read(target: &str, words: &[&str]) -> Result<Self> {
         let mut plan = Self {
             stores: Vec::new(),
+            fence: false,
             parts: Vec::new(),
             peers: false,
             quick: false,
@@ -79,6 +83,7 @@ impl Plan {
                 "--peers" => plan.peers = true,
                 "--quick" => plan.quick = true,
                 "--write" => plan.write = true,
+                "fence" => plan.fence = true,
                 store => match Store::ALL.iter().find(|known| known.name() == store) {
                     Some(store) => plan.stores.push(*store),
                     None => return Err(USAGE.into()),
@@ -90,7 +95,8 @@ impl Plan {
                 "the page takes whole tables: leave out either --write or the parts".into(),
             );
         }
-        if plan.stores.is_empty() {
+        if plan.stores.is_empty() && !plan.fence {
+            plan.fence = plan.parts.is_empty();
             plan.stores = Store::ALL.to_vec();
         }
         Ok(plan)
@@ -124,7 +130,14 @@ fn bench(plan: &Plan) -> Result<()> {
         let tables = measure(plan, *store, &peers)?;
         println!("{tables}");
         if plan.write {
-            report::write(*store, &tables)?;
+            report::write(store.name(), &tables)?;
+        }
+    }
+    if plan.fence {
+        let tables = fence::tables(plan)?;
+        println!("{tables}");
+        if plan.write {
+            report::write("fence", &tables)?;
         }
     }
     Ok(())

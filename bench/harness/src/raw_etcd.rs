@@ -146,7 +146,7 @@ impl crate::wire::Answer for UnlockResponse {
     }
 }
 
-async fn call<R: Request>(channel: &Channel, request: R) -> Result<R::Answer> {
+pub(crate) async fn call<R: Request>(channel: &Channel, request: R) -> Result<R::Answer> {
     let mut grpc = tonic::client::Grpc::new(channel.clone());
     grpc.ready().await.map_err(text)?;
     let path = http::uri::PathAndQuery::from_static(R::PATH);

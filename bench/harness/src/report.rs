@@ -5,8 +5,6 @@ use std::process::Command;
 
 use leasehold_bench_load::{Result, now, text};
 
-use crate::server::Store;
-
 /// When and on what.
 pub(crate) fn machine() -> Result<String> {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").map_err(text)?;
@@ -55,12 +53,12 @@ fn document() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks.md")
 }
 
-/// Puts a store's tables in the place of the old ones.
-pub(crate) fn write(store: Store, tables: &str) -> Result<()> {
+/// Puts a store's tables, or the fence's, in the place of the old ones.
+pub(crate) fn write(name: &str, tables: &str) -> Result<()> {
     let path = document();
     let old = std::fs::read_to_string(&path).map_err(text)?;
-    let new = replaced(&old, store.name(), tables)
-        .ok_or_else(|| format!("docs/benchmarks.md has no place for {}", store.name()))?;
+    let new = replaced(&old, name, tables)
+        .ok_or_else(|| format!("docs/benchmarks.md has no place for {name}"))?;
     std::fs::write(&path, new).map_err(text)
 }
 

@@ -213,9 +213,11 @@ fn fault(error: &mysql_async::Error) -> Error {
             "another fenced transaction came before this one, which the server has rolled back and which has to be \
              tried again as a whole, with the check first",
         ),
-        1205 => (
+        // The others where the session bounds its statements, and that is shorter.
+        1205 | 1969 | 3024 => (
             ErrorKind::Unavailable,
-            "another fenced transaction of this resource is open for longer than innodb_lock_wait_timeout",
+            "another fenced transaction of this resource is open for longer than innodb_lock_wait_timeout, or a bound \
+             on statements, lets this one wait",
         ),
         NO_TABLE => (
             ErrorKind::Invalid,

@@ -339,9 +339,11 @@ fn fault(error: mysql_async::Error) -> Error {
             "another attempt came before this one, whose transaction the server has rolled back and which has to be \
              tried again as a whole, with beginning first",
         ),
-        1205 => (
+        // The others where the session bounds its statements, and that is shorter.
+        1205 | 1969 | 3024 => (
             ErrorKind::Unavailable,
-            "another attempt's transaction is open for longer than innodb_lock_wait_timeout",
+            "another attempt's transaction is open for longer than innodb_lock_wait_timeout, or a bound on statements, \
+             lets this one wait",
         ),
         NO_TABLE => (
             ErrorKind::Invalid,

@@ -182,6 +182,25 @@ async fn an_older_holder_that_was_accepted_first_is_waited_for() {
 }
 
 #[tokio::test]
+async fn an_accepted_mark_costs_one_statement() {
+    on_each(async |server| {
+        let mut conn = connect(&server).await;
+        assert_eq!(write(&mut conn, "6").await.unwrap(), Checked::Accepted);
+        let mut transaction = begin(&mut conn).await;
+        let status = "SHOW SESSION STATUS LIKE 'Com_stmt_execute'";
+        for text in ["7", "7", "1.1"] {
+            let before: Option<(String, u64)> = transaction.query_first(status).await.unwrap();
+            let checked = mysql::check(&mut transaction, &stock(), mark(text)).await;
+            assert_eq!(checked.unwrap(), Checked::Accepted);
+            let after: Option<(String, u64)> = transaction.query_first(status).await.unwrap();
+            assert_eq!(after.unwrap().1 - before.unwrap().1, 1, "{text}");
+        }
+        transaction.rollback().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_stale_transaction_keeps_a_newer_holder_out_until_it_ends_and_not_longer() {
     on_each(async |server| {
         let mut older = connect(&server).await;
@@ -322,6 +341,12 @@ async fn a_server_whose_commits_do_not_wait_for_the_disk_is_refused() {
         let server = Mysql::start_with(edition, log, None).unwrap();
         server.query("CREATE DATABASE app").unwrap();
         let mut conn = connect(&server).await;
+        // With a row that is there already, and for one that isn't.
+        let mut transaction = begin(&mut conn).await;
+        let checked = mysql::check(&mut transaction, &stock(), mark("7")).await;
+        assert_eq!(checked.unwrap(), Checked::Accepted);
+        transaction.commit().await.unwrap();
+        let other = Name::new("other").unwrap();
         for (setting, durable) in [
             ("innodb_flush_log_at_trx_commit = 2", false),
             ("innodb_flush_log_at_trx_commit = 0", false),
@@ -331,14 +356,17 @@ async fn a_server_whose_commits_do_not_wait_for_the_disk_is_refused() {
             server.query(&format!("SET GLOBAL {setting}")).unwrap();
             let mut transaction = begin(&mut conn).await;
             let checked = mysql::check(&mut transaction, &stock(), mark("7")).await;
+            let first = mysql::check(&mut transaction, &other, mark("7")).await;
             let advanced = mysql::advance(&mut transaction, &stock(), 1).await;
             transaction.rollback().await.unwrap();
             if durable {
                 assert_eq!(checked.unwrap(), Checked::Accepted, "{setting}");
+                assert_eq!(first.unwrap(), Checked::Accepted, "{setting}");
                 assert_eq!(advanced.unwrap(), Seen::new(1, None));
                 continue;
             }
-            for error in [checked.unwrap_err(), advanced.unwrap_err()] {
+            for error in [checked.map(drop), first.map(drop), advanced.map(drop)] {
+                let error = error.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Unsupported, "{setting}");
                 assert!(error.to_string().contains("power cut"), "{error}");
             }

@@ -18,6 +18,7 @@ use leasehold_core::{Token, clock};
 use leasehold_fence::{Checked, Mark, Seen};
 use leasehold_testkit::servers::{Mysql, MysqlEdition, Postgres, Redis, RedisEdition};
 use libtest_mimic::{Arguments, Trial};
+use rusqlite::Connection;
 use rustix::process::Signal;
 
 use holding::{Hold, Writer};
@@ -122,6 +123,21 @@ impl Site {
             .unwrap();
         Writer(child)
     }
+
+    /// Freezes a holder, but not within a renewal: it would keep the lock's file locked, and nobody be the next holder.
+    fn freeze(&self, holder: &Writer) {
+        let path = self.locks.trim_start_matches("sqlite://");
+        let locks = Connection::open(path).unwrap();
+        locks.busy_timeout(Duration::from_millis(100)).unwrap();
+        loop {
+            holder.signal(Signal::STOP);
+            std::thread::sleep(Duration::from_millis(20));
+            if locks.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok() {
+                return;
+            }
+            holder.signal(Signal::CONT);
+        }
+    }
 }
 
 /// A server, and its URL as the driver takes it.
@@ -185,7 +201,7 @@ fn say(text: &str) {
 fn overtaken(site: &Site, role: &str) -> (String, Mark) {
     let mut frozen = site.start(role);
     assert_eq!(frozen.says(), "read 0");
-    frozen.signal(Signal::STOP);
+    site.freeze(&frozen);
     let next = add_one(site, role == "holder");
     assert_eq!(open(&site.place).read(), 1);
     frozen.go_on();

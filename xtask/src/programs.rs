@@ -14,6 +14,15 @@ use std::time::Duration;
 use crate::parts::{cargo, cargo_path, timed};
 use crate::tree;
 
+/// The programs that take longest begin first, or the last of them would run alone in the end: conformance suites and
+/// tests of many servers, and simulations.
+const LONG: [&str; 4] = [
+    "-p leasehold-redis --lib",
+    "-p leasehold-redis-tests --test conformance",
+    "-p leasehold-redis-tests --test it",
+    "-p leasehold-mysql --test conformance",
+];
+
 /// A test program, as cargo says it.
 #[derive(Debug, PartialEq, Eq)]
 struct Program {
@@ -76,11 +85,12 @@ fn built() -> Result<VecDeque<Program>, String> {
         return Err("the tests don't build".into());
     }
     let messages = String::from_utf8_lossy(&output.stdout);
-    let programs: VecDeque<_> = messages.lines().filter_map(Program::of).collect();
+    let mut programs: Vec<_> = messages.lines().filter_map(Program::of).collect();
     if programs.is_empty() {
         return Err("cargo names no test programs; has its output changed?".into());
     }
-    Ok(programs)
+    programs.sort_by_key(|program| !LONG.contains(&program.shown().as_str()));
+    Ok(programs.into())
 }
 
 impl Program {

@@ -1,4 +1,4 @@
-//! The tests on real servers, in one program: each program more takes a minute to build.
+//! The tests on real servers, in one program: each program more takes its time to build.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
 
 mod access;

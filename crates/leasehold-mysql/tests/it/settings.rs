@@ -1,9 +1,6 @@
 //! What a server is set to.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use leasehold::Release;
 use leasehold::store::Verdict;
 use leasehold_core::clock;

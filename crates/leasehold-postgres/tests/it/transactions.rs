@@ -1,11 +1,8 @@
 //! Locks inside transactions of tokio-postgres.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
-
-mod common;
 
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use leasehold::postgres::{TransactionLocks, TransactionToken};
 use leasehold::{ErrorKind, Release};
 use leasehold_core::clock;

@@ -1,17 +1,10 @@
 //! Several processes on one file: what the kernel does to some of them, and what the others see.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Agent, LONG, Place, contend, granted, now, until};
+use crate::common::{Agent, LONG, Place, contend, granted, now, until};
 use leasehold_core::backend::Attempt;
 use rustix::process::{Pid, Signal, kill_process};
-
-#[test]
-fn agent() {
-    common::agent();
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_process_frees_its_holds_at_once() {
@@ -20,7 +13,7 @@ async fn killed_process_frees_its_holds_at_once() {
     let mut agent = Agent::start(&place);
     let before = agent.acquire("a", LONG);
     let mut contender = contend(&backend, "a", LONG, false).await;
-    common::busy(&mut contender).await;
+    crate::common::busy(&mut contender).await;
     agent.kill();
     let grant = granted(&mut contender).await;
     assert!(grant.token.get() > before);
@@ -62,7 +55,7 @@ async fn inherited_descriptor_keeps_the_hold_after_its_process() {
     agent.kill();
     let mut contender = contend(&backend, "a", LONG, false).await;
     for _ in 0..20 {
-        common::busy(&mut contender).await;
+        crate::common::busy(&mut contender).await;
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     kill_process(Pid::from_raw(child).unwrap(), Signal::KILL).unwrap();
@@ -87,7 +80,7 @@ async fn missing_liveness_file_waits_for_the_ttl() {
     agent.kill();
     let mut contender = contend(&backend, "a", LONG, false).await;
     for _ in 0..5 {
-        common::busy(&mut contender).await;
+        crate::common::busy(&mut contender).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     until(ttl + Duration::from_secs(2), async || {
@@ -344,8 +337,11 @@ async fn process_in_another_time_namespace_is_seen_alive_and_seen_dead() {
         "the agent is in no namespace of its own"
     );
     let mut contender = contend(&backend, "theirs", LONG, false).await;
-    common::busy(&mut contender).await;
-    let seen = backend.inspect(&common::name("theirs")).await.unwrap();
+    crate::common::busy(&mut contender).await;
+    let seen = backend
+        .inspect(&crate::common::name("theirs"))
+        .await
+        .unwrap();
     assert!(seen.holder.is_some());
     agent.kill();
     until(Duration::from_secs(5), async || {

@@ -10,6 +10,9 @@ async fn the_capability_table_is_true() {
         let mysql = Mysql::start(edition).expect("the server starts");
         let url = StoreUrl::parse(&mysql.url()).expect("the server's URL is one");
         let backend = leasehold_mysql::connect(url).await.expect("connects");
-        check_capabilities(include_str!("../README.md"), &backend.info().capabilities);
+        check_capabilities(
+            include_str!("../../README.md"),
+            &backend.info().capabilities,
+        );
     }
 }

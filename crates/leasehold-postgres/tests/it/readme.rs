@@ -1,9 +1,6 @@
 //! The README says what the code does.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use leasehold::Release;
 use leasehold_core::url::StoreUrl;
 use leasehold_testkit::readme::check_capabilities;
@@ -14,13 +11,16 @@ async fn the_capability_table_is_true() {
     let postgres = Postgres::start().expect("PostgreSQL starts");
     let url = StoreUrl::parse(&postgres.url()).expect("the server's URL is one");
     let backend = leasehold_postgres::connect(url).await.expect("connects");
-    check_capabilities(include_str!("../README.md"), &backend.info().capabilities);
+    check_capabilities(
+        include_str!("../../README.md"),
+        &backend.info().capabilities,
+    );
 }
 
 /// What the README shows for psql, told to two of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_readmes_sql_takes_the_lock_and_counts_its_token() {
-    let readme = include_str!("../README.md");
+    let readme = include_str!("../../README.md");
     let sql = readme
         .split("```sql")
         .find(|block| block.contains("PREPARE"));

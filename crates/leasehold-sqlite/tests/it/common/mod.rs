@@ -1,6 +1,4 @@
 //! A store in a folder of its own, and other processes that use it.
-#![allow(dead_code, unused_imports, reason = "each test file uses a part")]
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
 
 mod agent;
 

@@ -1,18 +1,11 @@
 //! The file itself: what it may be, where it may be, who may use it, and what happens when it goes or fills up.
 
-mod common;
-
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
 
-use common::{Agent, LONG, Place, busy, connect, contend, granted, until};
+use crate::common::{Agent, LONG, Place, busy, connect, contend, granted, until};
 use leasehold_core::ErrorKind;
 use leasehold_core::backend::Attempt;
-
-#[test]
-fn agent() {
-    common::agent();
-}
 
 /// Why this path is refused.
 async fn refusal(path: &std::path::Path) -> (ErrorKind, String) {
@@ -118,7 +111,7 @@ async fn a_process_stopped_in_the_middle_of_a_write_is_an_error_and_not_a_hang()
     // What such a process leaves: the lock of a transaction.
     let stopped = rusqlite::Connection::open(place.file()).unwrap();
     stopped.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let begun = common::now();
+    let begun = crate::common::now();
     let mut waiting = tokio::task::JoinSet::new();
     for lock in ["b", "c", "d", "e", "f"] {
         let backend = backend.clone();
@@ -135,7 +128,7 @@ async fn a_process_stopped_in_the_middle_of_a_write_is_an_error_and_not_a_hang()
             "{error}"
         );
     }
-    let took = Duration::from_nanos(common::now() - begun);
+    let took = Duration::from_nanos(crate::common::now() - begun);
     assert!(took < Duration::from_secs(10), "{took:?}");
     // Reading goes on, and writing once the other has.
     assert_eq!(backend.list("").await.unwrap().len(), 1);
@@ -233,9 +226,9 @@ fn users_of_one_group_share_a_store_and_others_are_told_what_to_do() {
     second.say("acquire a 60000");
     std::thread::sleep(Duration::from_millis(200));
     first.ask("release a");
-    let released = common::now();
+    let released = crate::common::now();
     assert!(second.hear().starts_with("granted a "));
-    let took = Duration::from_nanos(common::now() - released);
+    let took = Duration::from_nanos(crate::common::now() - released);
     assert!(took < Duration::from_millis(700), "{took:?}");
     second.kill();
     first.acquire("a", LONG);
@@ -283,7 +276,7 @@ async fn hold_of_another_boot_ends_once_seen_unchanged_for_its_ttl() {
     let mut holder = contend(&backend, "a", ttl, false).await;
     let old = granted(&mut holder).await.token;
     age(&place);
-    let begun = common::now();
+    let begun = crate::common::now();
     // Each look by a process that lives no longer than that.
     let mut looks = 0;
     loop {
@@ -296,11 +289,11 @@ async fn hold_of_another_boot_ends_once_seen_unchanged_for_its_ttl() {
         }
         drop(contender);
         backend.close().await;
-        assert!(common::now() - begun < 10_000_000_000);
+        assert!(crate::common::now() - begun < 10_000_000_000);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert!(looks > 2);
-    let took = Duration::from_nanos(common::now() - begun);
+    let took = Duration::from_nanos(crate::common::now() - begun);
     assert!(took >= ttl, "{took:?}");
     assert!(took < ttl + Duration::from_secs(3), "{took:?}");
 }

@@ -1,11 +1,8 @@
 //! A proxy before the server.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
-
-mod common;
 
 use std::net::SocketAddr;
 
-use common::*;
+use crate::common::*;
 use leasehold::ErrorKind;
 use leasehold_testkit::servers::Proxy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};

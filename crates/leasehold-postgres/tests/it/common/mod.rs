@@ -1,6 +1,4 @@
 //! Servers of one's own, and what other programs do with them.
-#![allow(dead_code, reason = "each test file uses a part")]
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
 
 use std::net::SocketAddr;
 use std::time::Duration;

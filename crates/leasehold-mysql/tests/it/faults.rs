@@ -1,11 +1,8 @@
 //! Sessions that are ended, servers that restart, crash and stand still, connections that are cut; never two holders.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
-
-mod common;
 
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use leasehold::store::Broken;
 use leasehold::{HoldState, LossReason, Release};
 use leasehold_core::clock;

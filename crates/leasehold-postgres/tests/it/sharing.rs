@@ -1,9 +1,6 @@
 //! How few sessions do for how many locks and waiters.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use leasehold::Release;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

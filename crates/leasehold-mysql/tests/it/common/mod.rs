@@ -1,6 +1,4 @@
 //! Servers of one's own, and what other programs do with them.
-#![allow(dead_code, reason = "each test file uses a part")]
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -63,10 +61,5 @@ impl Session {
     pub(crate) fn ask(&mut self, sql: &str) -> String {
         let answer = self.answer(sql, SLACK);
         answer.unwrap_or_else(|| panic!("no answer to {sql}"))
-    }
-
-    /// What a statement answers that went unanswered before.
-    pub(crate) fn later(&self, most: Duration) -> Option<String> {
-        self.0.line_within(most)
     }
 }

@@ -1,9 +1,6 @@
 //! Users, rights, certificates, sockets.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use leasehold::{ErrorKind, Release};
 use leasehold_testkit::servers::{Authority, Postgres};
 

@@ -1,13 +1,10 @@
 //! Locks of other makes: whoever takes the same one is kept out, and keeps out.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
-
-mod common;
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use leasehold::Release;
 use leasehold::store::Broken;
 use leasehold_core::clock;

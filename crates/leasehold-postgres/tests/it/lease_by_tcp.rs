@@ -1,11 +1,8 @@
 //! Servers whose sessions don't end when they are silent.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
-
-mod common;
 
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use leasehold::postgres::TransactionLocks;
 use leasehold::store::Verdict;
 use leasehold::{ErrorKind, LossReason, Release};

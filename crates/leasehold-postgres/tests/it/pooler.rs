@@ -1,9 +1,6 @@
 //! A pooler before the server.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use leasehold::{ErrorKind, Release};
 use leasehold_testkit::servers::PgBouncer;
 

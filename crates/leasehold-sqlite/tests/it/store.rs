@@ -1,10 +1,8 @@
 //! One process: what a store must keep, whatever happens to those who use it.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{LONG, Place, busy, claim, contend, granted, name};
+use crate::common::{LONG, Place, busy, claim, contend, granted, name};
 use leasehold_core::backend::{Broken, LossReason, Renewal};
 use leasehold_core::{Release, clock};
 
@@ -313,7 +311,7 @@ async fn a_dropped_backend_stops_its_threads_and_removes_its_file() {
     busy(&mut waiter).await;
     assert_eq!(place.live_files(), 1);
     drop((holder, waiter, backend));
-    common::until(Duration::from_secs(5), async || place.live_files() == 0).await;
+    crate::common::until(Duration::from_secs(5), async || place.live_files() == 0).await;
     // It can't tell any more, so it holds on until its time is over; but nobody waits.
     let backend = place.backend().await;
     let seen = backend.inspect(&name("a")).await.unwrap();

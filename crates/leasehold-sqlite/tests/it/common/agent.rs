@@ -129,10 +129,6 @@ impl Agent {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -1,11 +1,8 @@
 //! A standby: no locks of its own, and after its promotion the next holder's.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
-
-mod common;
 
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use leasehold::postgres::TransactionLocks;
 use leasehold::{ErrorKind, LossReason, Release};
 use tokio_postgres::NoTls;

@@ -1,9 +1,6 @@
 //! Locks inside transactions of sqlx.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on is to stop")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use leasehold::ErrorKind;
 use leasehold::postgres::TransactionLocks;
 use leasehold_core::clock;

@@ -38,7 +38,7 @@ use mysql_async::prelude::{FromValue, Queryable};
 use mysql_async::{Conn, Params, Transaction};
 
 use crate::record::{Begun, Finished, Once, Record, Success};
-use crate::row::{Row, span};
+use crate::row::{ROUNDS, Row, span, undecided};
 use crate::sql::{MYSQL, mysql_now, mysql_text};
 
 /// There is no such table.
@@ -116,7 +116,7 @@ pub async fn begin(transaction: &mut Transaction<'_>, once: &Once, pass: &Pass) 
     let begin = async {
         let (epoch, token) = parameters(pass.mark())?;
         let (kept, window) = (span(once.attempt_kept()), span(once.window()));
-        loop {
+        for _ in 0..ROUNDS {
             let parameters = (key, lock, epoch, token, kept);
             let first = transaction.exec_drop(FIRST, parameters).await;
             first.map_err(fault)?;
@@ -141,6 +141,7 @@ pub async fn begin(transaction: &mut Transaction<'_>, once: &Once, pass: &Pass) 
             // Or what refused it is over now, as time goes on between the statements.
             check_durable(transaction).await?;
         }
+        Err(undecided())
     };
     begin
         .await

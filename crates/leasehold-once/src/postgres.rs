@@ -34,7 +34,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Transaction};
 
 use crate::record::{Begun, Finished, Once, Record, Success};
-use crate::row::{Row, span};
+use crate::row::{ROUNDS, Row, span, undecided};
 use crate::sql::POSTGRES;
 
 /// Answers a row where the table is there.
@@ -98,7 +98,7 @@ pub async fn begin(transaction: &Transaction<'_>, once: &Once, pass: &Pass) -> R
             (&kept, Type::INT8),
             (&window, Type::INT8),
         ];
-        loop {
+        for _ in 0..ROUNDS {
             let first = transaction
                 .query_typed(&BEGIN, &parameters)
                 .await
@@ -113,6 +113,7 @@ pub async fn begin(transaction: &Transaction<'_>, once: &Once, pass: &Pass) -> R
                 return Ok(refusal);
             }
         }
+        Err(undecided())
     };
     begin()
         .await

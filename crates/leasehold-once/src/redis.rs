@@ -36,7 +36,7 @@ use redis::aio::ConnectionLike;
 use redis::{ErrorKind as Kind, FromRedisValue, RedisError, Script, ServerErrorKind, Value};
 
 use crate::record::{Begun, Finished, Once, Record, Success};
-use crate::row::{Row, span};
+use crate::row::{ROUNDS, Row, span, undecided};
 
 /// What every record's key begins with.
 const PREFIX: &str = "leasehold:once:";
@@ -109,7 +109,7 @@ pub async fn begin(
             .arg(token)
             .arg(millis(once.attempt_kept()))
             .arg(millis(once.window()));
-        loop {
+        for _ in 0..ROUNDS {
             let answer = call.invoke_async(&mut *connection).await.map_err(fault)?;
             let Some(row) = row(name, answer)? else {
                 return Ok(Begun::First);
@@ -118,6 +118,7 @@ pub async fn begin(
                 return Ok(refusal);
             }
         }
+        Err(undecided())
     };
     begin
         .await

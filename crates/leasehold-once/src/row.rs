@@ -7,6 +7,17 @@ use leasehold_fence::{Checked, Mark, Pass, Seen, sql};
 
 use crate::record::{Begun, Finished, Once, Record, Running, State, Success};
 
+/// How often a begin looks anew because what refused it was over a moment later: time goes on between its statements.
+pub(crate) const ROUNDS: u32 = 8;
+
+/// What the statements refuse and the reading of their rows doesn't.
+pub(crate) fn undecided() -> Error {
+    Error::new(
+        ErrorKind::Bug,
+        "the record refuses an attempt, and nothing in it says why; please report this with the record's row",
+    )
+}
+
 /// A span as a parameter. What is longer than the clock counts is for ever, too.
 pub(crate) fn span(span: Option<Duration>) -> Option<i64> {
     // A tenth of what fits, so that the sum with a time fits.

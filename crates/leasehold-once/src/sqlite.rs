@@ -7,7 +7,7 @@ use leasehold_fence::sqlite::check_durable;
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Transaction};
 
 use crate::record::{Begun, Finished, Once, Record, Success};
-use crate::row::{Row, span};
+use crate::row::{ROUNDS, Row, span, undecided};
 use crate::sql::{SQLITE, TABLE};
 
 /// Makes the table for the records, unless it is there. In a database that is used already this waits for its writers.
@@ -35,7 +35,7 @@ pub fn begin(transaction: &Transaction<'_>, once: &Once, pass: &Pass) -> Result<
         check_durable(transaction)?;
         let (epoch, token) = parameters(pass.mark())?;
         let (kept, window) = (span(once.attempt_kept()), span(once.window()));
-        loop {
+        for _ in 0..ROUNDS {
             let mut begin = transaction.prepare_cached(SQLITE.begin).map_err(fault)?;
             let first = begin
                 .execute((key, lock, epoch, token, kept, window))
@@ -50,6 +50,7 @@ pub fn begin(transaction: &Transaction<'_>, once: &Once, pass: &Pass) -> Result<
                 return Ok(refusal);
             }
         }
+        Err(undecided())
     };
     begin().map_err(|error| error.during("begin").named(key))
 }

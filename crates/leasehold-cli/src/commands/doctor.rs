@@ -1,5 +1,7 @@
 //! `leasehold doctor`: what of a store's settings makes its locks less safe, and whether a lock can be had at all.
 
+use std::time::Duration;
+
 use leasehold::Client;
 use leasehold::store::{Finding, Verdict};
 use leasehold_core::clock;
@@ -12,6 +14,8 @@ use crate::show::clean;
 
 /// The lock that is taken and given back.
 const PROBE: &str = "leasehold-doctor";
+/// Its TTL, where the store has one so short: Redlock's nodes remember the longest, and who forgot it is waited for as long.
+const PROBE_TTL: Duration = Duration::from_secs(5);
 /// In the URL of a PostgreSQL all of whose names are one lock: a job's.
 const ONE_LOCK: &str = "key=raw";
 
@@ -42,8 +46,9 @@ pub(crate) async fn doctor(context: &Context) -> Result<u8, Failure> {
 /// Takes a lock of its own and gives it back: what the rights of a user or token don't allow shows here.
 async fn probe(client: &Client) -> Finding {
     let begun = clock::now();
+    let ttl = PROBE_TTL.max(client.info().capabilities.ttl_min);
     let tried = async {
-        match client.lock(PROBE)?.try_acquire().await? {
+        match client.lock(PROBE)?.ttl(ttl).try_acquire().await? {
             Some(guard) => guard.release().await.map(|_| "taken and given back"),
             None => Ok("found held, by another doctor"),
         }

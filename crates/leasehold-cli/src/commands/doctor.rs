@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::Client;
 use leasehold::store::{Finding, Verdict};
+use leasehold::{Client, Release};
 use leasehold_core::clock;
 use serde::Serialize;
 
@@ -49,24 +49,39 @@ async fn probe(client: &Client) -> Finding {
     let ttl = PROBE_TTL.max(client.info().capabilities.ttl_min);
     let tried = async {
         match client.lock(PROBE)?.ttl(ttl).try_acquire().await? {
-            Some(guard) => guard.release().await.map(|_| "taken and given back"),
-            None => Ok("found held, by another doctor"),
+            Some(guard) => guard.release().await.map(Some),
+            None => Ok(None),
         }
     };
-    match tried.await {
-        Ok(what) => Finding {
-            verdict: Verdict::Good,
-            what: format!(
-                "the lock {PROBE} was {what} in {:.1} ms",
-                clock::now().since(begun).steady.as_secs_f64() * 1e3
-            ),
-            advice: String::new(),
-        },
-        Err(error) => Finding {
-            verdict: Verdict::Bad,
-            what: format!("the lock {PROBE} couldn't be taken and given back"),
-            advice: error.message().to_owned(),
-        },
+    let (verdict, what, advice) = match tried.await {
+        Ok(Some(Release::Freed)) => {
+            let took = clock::now().since(begun).steady.as_secs_f64() * 1e3;
+            (
+                Verdict::Good,
+                format!("was taken and given back in {took:.1} ms"),
+                String::new(),
+            )
+        }
+        Ok(Some(_)) => (
+            Verdict::Warning,
+            format!("was taken, and gone before it was given back, within its {ttl:?}"),
+            "somebody broke it, or the store is that slow; ask again".into(),
+        ),
+        Ok(None) => (
+            Verdict::Warning,
+            "couldn't be had: another doctor has it, or the server has just started".into(),
+            "ask again in a few seconds".into(),
+        ),
+        Err(error) => (
+            Verdict::Bad,
+            "couldn't be taken and given back".into(),
+            error.to_string(),
+        ),
+    };
+    Finding {
+        verdict,
+        what: format!("the lock {PROBE} {what}"),
+        advice,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Place, Pool, Session, SessionStore, nanos};
+use super::{Place, Pool, Pulse, Session, SessionStore, nanos};
 use crate::error::ErrorKind;
 use crate::name::Name;
 use crate::{background, clock};
@@ -32,11 +32,7 @@ pub(super) async fn run<S: SessionStore>(
             session.end();
             return store.end(live).await;
         }
-        let now = clock::now();
-        let due = due(&session);
-        if now.boot < due.beat.max(retry_at) {
-            let wake = due.beat.max(retry_at).min(due.end);
-            let pause = Duration::from_nanos(wake.saturating_sub(now.boot)).min(SLEEP_MAX);
+        if let Some(pause) = pause(&session, retry_at) {
             tokio::select! {
                 biased;
                 () = session.called.notified() => {}
@@ -97,21 +93,32 @@ fn give_up<S: SessionStore>(session: &Arc<Session<S>>, store: &Arc<S>) {
     }
 }
 
-/// When there is something to do next (boot time).
-struct Due {
-    beat: u64,
-    end: u64,
+/// How long the task has nothing to do; none where a beat is due, and not before `retry_at` (boot time).
+fn pause<S: SessionStore>(session: &Session<S>, retry_at: u64) -> Option<Duration> {
+    let now = clock::now().boot;
+    let mut state = session.lock();
+    let beat = match &state.pulse {
+        _ if state.lent => u64::MAX,
+        Some(pulse) if !state.wanted => beat_at(pulse),
+        _ => 0,
+    };
+    let beat = beat.max(retry_at);
+    if now >= beat {
+        return None;
+    }
+    // One that is given back is due no earlier than this, with a beat from after now.
+    let most = if state.lent {
+        session.asked / 4
+    } else {
+        SLEEP_MAX
+    };
+    let ends = state.places.values().filter_map(Place::due).min();
+    let at = beat.min(ends.unwrap_or(u64::MAX));
+    state.looks_at = at.min(now.saturating_add(nanos(most)));
+    Some(Duration::from_nanos(state.looks_at.saturating_sub(now)))
 }
 
-fn due<S: SessionStore>(session: &Session<S>) -> Due {
-    let state = session.lock();
-    let ends = state.places.values().filter_map(Place::due);
-    Due {
-        end: ends.min().unwrap_or(u64::MAX),
-        beat: match &state.pulse {
-            _ if state.lent => u64::MAX,
-            Some(pulse) if !state.wanted => pulse.since.boot.saturating_add(nanos(pulse.ttl / 4)),
-            _ => 0,
-        },
-    }
+/// When the beat after this one is due (boot time).
+pub(super) fn beat_at(pulse: &Pulse) -> u64 {
+    pulse.since.boot.saturating_add(nanos(pulse.ttl / 4))
 }

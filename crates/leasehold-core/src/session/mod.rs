@@ -162,9 +162,12 @@ impl<S: SessionStore> Session<S> {
         state.lent = false;
         // Its first place is taken after this, and until then it isn't too long idle.
         state.idle_since = clock::now().boot;
+        let late = heart::beat_at(&pulse) < state.looks_at;
         drop(state);
         self.beaten(pulse);
-        self.called.notify_one();
+        if late {
+            self.called.notify_one();
+        }
     }
 
     /// Waits until it has begun.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Mailbox, Place, Pulse, Session, SessionStore, State, end};
+use super::{Mailbox, Place, Pulse, Session, SessionStore, end};
 use crate::backend::{LossReason, Renewal};
 use crate::clock::{self, Moment};
 use crate::error::Result;
@@ -35,17 +35,12 @@ impl<S: SessionStore> Seat<S> {
     /// Looks at the place or changes it.
     pub fn with<T>(&self, change: impl FnOnce(&mut Place<S::Made>) -> T) -> T {
         let mut state = self.session.lock();
-        let due = |state: &State<S>| state.places.get(&self.name).and_then(Place::due);
-        let before = due(&state);
-        let changed = change(state.places.entry(self.name.clone()).or_default());
-        // The task sleeps until the first of all ends it knew of.
-        let earlier = match (before, due(&state)) {
-            (None, Some(_)) => true,
-            (Some(before), Some(after)) => after < before,
-            _ => false,
-        };
+        let place = state.places.entry(self.name.clone()).or_default();
+        let changed = change(place);
+        let due = place.due();
+        let late = due.is_some_and(|due| due < state.looks_at);
         drop(state);
-        if earlier {
+        if late {
             self.session.called.notify_one();
         }
         changed
@@ -176,6 +171,20 @@ mod tests {
             since: clock::now(),
             ttl,
             keys: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_task_is_called_for_what_ends_before_it_looks_and_for_nothing_else() {
+        for (looks_in, called) in [(TTL * 2, true), (TTL / 2, false)] {
+            let seat = Seat::take(
+                Arc::new(Session::<Silent>::new(TTL)),
+                Name::new("x").unwrap(),
+            );
+            seat.session.lock().looks_at = end(clock::now(), looks_in);
+            assert!(seat.with(|place| place.send(end(clock::now(), TTL))));
+            let call = tokio::time::timeout(Duration::ZERO, seat.session.called.notified());
+            assert_eq!(call.await.is_ok(), called);
         }
     }
 

@@ -22,6 +22,9 @@ pub(super) struct State<S: SessionStore> {
     pub(super) lent: bool,
     /// Since when it has no places, or is retired (boot time).
     pub(super) idle_since: u64,
+    /// When its task looks again by itself (boot time): to be called for what comes before, and for nothing else,
+    /// because waking a thread costs more than a try's own work. In the past while it is awake.
+    pub(super) looks_at: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -46,6 +49,7 @@ impl<S: SessionStore> State<S> {
             retired: false,
             lent: false,
             idle_since: clock::now().boot,
+            looks_at: 0,
         }
     }
 

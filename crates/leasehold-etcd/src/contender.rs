@@ -35,7 +35,7 @@ pub(crate) struct EtcdContender {
     pub(crate) held: Option<Hold>,
     /// A release was sent and not answered.
     releasing: bool,
-    /// Take a place behind others: it waits, or can't tell without whether the lock is busy.
+    /// Take a place behind others: it waits and has found or expects the lock busy, or can't tell without whether it is.
     joins: bool,
 }
 
@@ -48,9 +48,11 @@ pub(crate) struct Hold {
 
 impl EtcdContender {
     pub(crate) fn new(shared: Arc<Shared>, claim: Claim) -> Self {
+        // A try that doesn't is half the size, and mostly nobody holds the lock.
+        let joins = claim.waits && shared.feed.watches(&claim.name);
         Self {
             shared,
-            joins: claim.waits,
+            joins,
             claim,
             seat: None,
             told: None,
@@ -170,8 +172,10 @@ impl EtcdContender {
                 self.give_back().await?;
                 Ok(Some(busy(&first, self.look_in())))
             }
-            Outcome::Busy(first) => Ok(Some(busy(&first, self.look_in()))),
-            Outcome::Unclear | Outcome::MadeUnclear(_) => {
+            Outcome::Busy(first) if !self.claim.waits || self.joins => {
+                Ok(Some(busy(&first, self.look_in())))
+            }
+            Outcome::Busy(_) | Outcome::Unclear | Outcome::MadeUnclear(_) => {
                 self.joins = true;
                 Ok(None)
             }

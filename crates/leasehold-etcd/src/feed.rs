@@ -3,8 +3,8 @@
 //! It runs on the keeper's thread, so that a caller that blocks its runtime still hears. A watch stays open for a
 //! while after its last user: opening one costs two round trips. When the stream breaks, every session is told.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::stream;
@@ -37,6 +37,17 @@ const IDLE_WATCH: i64 = 1;
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
     orders: mpsc::UnboundedSender<Order>,
+    watched: Names,
+}
+
+/// The names that have a watch.
+#[derive(Clone, Debug, Default)]
+struct Names(Arc<Mutex<HashSet<Name>>>);
+
+impl Names {
+    fn lock(&self) -> MutexGuard<'_, HashSet<Name>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Debug)]
@@ -50,8 +61,14 @@ impl Feed {
     /// pool's sessions are disturbed.
     pub(crate) fn start(link: Arc<Link>, pool: Weak<Pool>) -> Result<Self> {
         let (orders, received) = mpsc::unbounded_channel();
-        background::spawn(run(link, received, pool))?;
-        Ok(Self { orders })
+        let watched = Names::default();
+        background::spawn(run(link, received, pool, watched.clone()))?;
+        Ok(Self { orders, watched })
+    }
+
+    /// Whether somebody of this process has waited for this lock a moment ago.
+    pub(crate) fn watches(&self, name: &Name) -> bool {
+        self.watched.lock().contains(name)
     }
 
     /// Has `mailbox` told of what becomes of the place made at this revision.
@@ -82,9 +99,14 @@ impl Drop for Registration {
     }
 }
 
-async fn run(link: Arc<Link>, mut orders: mpsc::UnboundedReceiver<Order>, pool: Weak<Pool>) {
+async fn run(
+    link: Arc<Link>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    pool: Weak<Pool>,
+    watched: Names,
+) {
     let (read, mut reads) = mpsc::unbounded_channel();
-    let mut desk = Desk::new(link.clone(), read);
+    let mut desk = Desk::new(link.clone(), read, watched);
     let mut pause = PAUSE;
     loop {
         let (to_server, mut sent) = mpsc::unbounded_channel();
@@ -164,6 +186,8 @@ struct Desk {
     to_server: Option<mpsc::UnboundedSender<WatchRequest>>,
     reader: mpsc::UnboundedSender<Read>,
     locks: HashMap<Name, Watched>,
+    /// The names of `locks`, for whoever asks.
+    watched: Names,
     names: HashMap<i64, Name>,
     last: i64,
 }
@@ -177,12 +201,13 @@ struct Watched {
 }
 
 impl Desk {
-    fn new(link: Arc<Link>, reader: mpsc::UnboundedSender<Read>) -> Self {
+    fn new(link: Arc<Link>, reader: mpsc::UnboundedSender<Read>, watched: Names) -> Self {
         Self {
             link,
             to_server: None,
             reader,
             locks: HashMap::new(),
+            watched,
             names: HashMap::new(),
             last: IDLE_WATCH,
         }
@@ -221,6 +246,7 @@ impl Desk {
                 watched.mailboxes.insert(place, mailbox);
                 if is_new {
                     self.watch(&name);
+                    self.watched.lock().insert(name);
                 }
             }
             Order::Leave(name, place) => {
@@ -310,7 +336,8 @@ impl Desk {
     fn sweep(&mut self) {
         let to_server = &self.to_server;
         let names = &mut self.names;
-        self.locks.retain(|_, watched| {
+        let mut known = self.watched.lock();
+        self.locks.retain(|name, watched| {
             if !watched.queue.is_unused() {
                 return true;
             }
@@ -319,6 +346,7 @@ impl Desk {
                 return true;
             }
             names.remove(&watched.watch);
+            known.remove(name);
             if let Some(to_server) = to_server {
                 let cancel = WatchCancelRequest {
                     watch_id: watched.watch,

@@ -52,6 +52,8 @@ pub(super) enum Phase {
 pub(super) struct Trying {
     pub(super) owner: Owner,
     pub(super) waits: bool,
+    /// Takes a place behind others at once.
+    pub(super) joins: bool,
     pub(super) seat: Option<usize>,
     /// The place that the feed tells of.
     pub(super) told_of: Option<i64>,
@@ -133,13 +135,15 @@ impl World {
     /// An attempt with an owner of its own.
     pub(super) fn begin(&mut self, client: usize, waits: bool) {
         let owner = format!("{:016x}{:016x}", self.rng.bits(), self.rng.bits());
-        self.note(|| format!("client {client}: begins, waits: {waits}"));
+        let joins = waits && self.rng.chance(0.5);
+        self.note(|| format!("client {client}: begins, waits: {waits}, joins: {joins}"));
         let state = &mut self.clients[client];
         state.number += 1;
         let attempt = state.number;
         state.attempt = Some(Trying {
             owner: owner.parse().unwrap(),
             waits,
+            joins,
             seat: None,
             told_of: None,
             lease: None,

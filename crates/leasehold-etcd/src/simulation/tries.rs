@@ -118,7 +118,7 @@ impl World {
             owner: attempt.owner,
             lease: attempt.lease.as_ref()?,
             notes: [note(wall.map(|wall| UNIX_EPOCH + wall)), note(None)],
-            joins: attempt.waits,
+            joins: attempt.joins,
         }))
     }
 
@@ -214,6 +214,10 @@ impl World {
                 self.beat_heard(client);
             }
             (Outcome::Behind(made, _), _) if waits => self.wait(client, made),
+            (Outcome::Busy(_), _) if waits && !attempt.joins => {
+                attempt.joins = true;
+                self.round(client);
+            }
             (Outcome::Behind(..) | Outcome::Busy(_), _) => {
                 self.let_go(client);
                 self.think(client);

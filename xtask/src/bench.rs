@@ -44,9 +44,9 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
             .arg(&target);
         command
     };
-    // With the stores that are measured, whatever the command has by default. The fence is measured without it.
+    // With the stores that are measured, whatever the command has by default. Writes are measured without it.
     let stores = "leasehold/sqlite,leasehold/redis,leasehold/etcd,leasehold/zookeeper,leasehold/consul,leasehold/postgres,leasehold/mysql";
-    if words.first() != Some(&"fence") {
+    if !matches!(words.first(), Some(&("fence" | "once"))) {
         succeed(cargo("build").args(["--package", "leasehold-cli", "--features", stores]))?;
     }
     succeed(

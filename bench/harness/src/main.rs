@@ -5,13 +5,14 @@
 //!
 //! - `subjects` and `raw_…`: what is measured here; `peers`: who else takes part, and `bring`: how they come here.
 //! - `pairs`, `contended`, `held`, `wrapped`: the four things that are measured.
-//! - `fence`: what a fenced write costs, which has no peers.
+//! - `ways`: writes beside each other; `fence`: what a fenced one costs, and `once` what happens once. Both have no peers.
 //! - `report`: the tables.
 
 mod bring;
 mod contended;
 mod fence;
 mod held;
+mod once;
 mod pairs;
 mod peers;
 mod raw_consul;
@@ -25,6 +26,7 @@ mod report;
 mod server;
 mod stats;
 mod subjects;
+mod ways;
 #[path = "../../../crates/leasehold-etcd/src/wire/mod.rs"]
 #[allow(
     dead_code,
@@ -49,12 +51,12 @@ use leasehold_bench_load::Result;
 use crate::peers::Entry;
 use crate::server::{Server, Store};
 
-const USAGE: &str = "usage: cargo xtask bench [sqlite|redis|redlock|etcd|zookeeper|consul|postgres|mysql|fence] [pairs|contended|held|wrapped] [--peers] [--quick] [--write]";
+const USAGE: &str = "usage: cargo xtask bench [sqlite|redis|redlock|etcd|zookeeper|consul|postgres|mysql|fence|once] [pairs|contended|held|wrapped] [--peers] [--quick] [--write]";
 
 /// What one run is asked for.
 struct Plan {
     stores: Vec<Store>,
-    fence: bool,
+    writes: Vec<&'static Writes>,
     /// The parts that are measured; all, where none was named.
     parts: Vec<String>,
     peers: bool,
@@ -68,7 +70,7 @@ impl Plan {
     fn read(target: &str, words: &[&str]) -> Result<Self> {
         let mut plan = Self {
             stores: Vec::new(),
-            fence: false,
+            writes: Vec::new(),
             parts: Vec::new(),
             peers: false,
             quick: false,
@@ -83,11 +85,15 @@ impl Plan {
                 "--peers" => plan.peers = true,
                 "--quick" => plan.quick = true,
                 "--write" => plan.write = true,
-                "fence" => plan.fence = true,
-                store => match Store::ALL.iter().find(|known| known.name() == store) {
-                    Some(store) => plan.stores.push(*store),
-                    None => return Err(USAGE.into()),
-                },
+                word => {
+                    let store = Store::ALL.iter().find(|store| store.name() == word);
+                    let writes = WRITES.iter().find(|writes| writes.name == word);
+                    if store.is_none() && writes.is_none() {
+                        return Err(USAGE.into());
+                    }
+                    plan.stores.extend(store);
+                    plan.writes.extend(writes);
+                }
             }
         }
         if plan.write && !plan.parts.is_empty() {
@@ -95,8 +101,10 @@ impl Plan {
                 "the page takes whole tables: leave out either --write or the parts".into(),
             );
         }
-        if plan.stores.is_empty() && !plan.fence {
-            plan.fence = plan.parts.is_empty();
+        if plan.stores.is_empty() && plan.writes.is_empty() {
+            if plan.parts.is_empty() {
+                plan.writes.extend(&WRITES);
+            }
             plan.stores = Store::ALL.to_vec();
         }
         Ok(plan)
@@ -133,11 +141,11 @@ fn bench(plan: &Plan) -> Result<()> {
             report::write(store.name(), &tables)?;
         }
     }
-    if plan.fence {
-        let tables = fence::tables(plan)?;
+    for writes in &plan.writes {
+        let tables = ways::tables(plan, writes.plain, writes.places)?;
         println!("{tables}");
         if plan.write {
-            report::write("fence", &tables)?;
+            report::write(writes.name, &tables)?;
         }
     }
     Ok(())
@@ -171,4 +179,25 @@ const PARTS: [(&str, &str, Part); 4] = [
     ("contended", "One lock, many contenders", contended::table),
     ("held", "Many locks held", held::table),
     ("wrapped", "A command under a lock", wrapped::table),
+];
+
+/// Writes beside each other, which have no parts and no peers.
+struct Writes {
+    name: &'static str,
+    /// What the plain one is called.
+    plain: &'static str,
+    places: &'static [ways::Open],
+}
+
+static WRITES: [Writes; 2] = [
+    Writes {
+        name: "fence",
+        plain: "unguarded",
+        places: &fence::PLACES,
+    },
+    Writes {
+        name: "once",
+        plain: "the plain row",
+        places: &once::PLACES,
+    },
 ];

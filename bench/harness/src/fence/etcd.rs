@@ -6,8 +6,9 @@ use leasehold_fence::etcd;
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Way, mark};
+use super::mark;
 use crate::raw_etcd::call;
+use crate::ways::{self, Way};
 use crate::wire::{Op, Request, RequestOp, TxnResponse};
 
 /// A transaction that compares a value, which no lock of leasehold's does.
@@ -77,7 +78,7 @@ pub(super) fn ways(url: &str) -> Result<Vec<Way>> {
 fn open(url: &str) -> Result<Server> {
     let (_, host) = url.split_once("://").ok_or("no URL")?;
     let endpoint = Endpoint::from_shared(format!("http://{host}")).map_err(text)?;
-    let runtime = super::runtime()?;
+    let runtime = ways::runtime()?;
     let channel = runtime.block_on(endpoint.tcp_nodelay(true).connect());
     Ok(Server {
         channel: channel.map_err(text)?,

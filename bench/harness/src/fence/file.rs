@@ -7,7 +7,8 @@ use std::path::Path;
 use leasehold_bench_load::{Result, text};
 use leasehold_fence::file::FencedFile;
 
-use super::{Way, accepted, mark};
+use super::{accepted, mark};
+use crate::ways::Way;
 
 const CONTENTS: &[u8] = b"{\"tea\": 41}\n";
 

@@ -8,7 +8,8 @@ use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, OptsBuilder, TxOpts};
 use tokio::runtime::Runtime;
 
-use super::{Place, Way, accepted, mark};
+use super::{accepted, mark};
+use crate::ways::{self, Place, Way};
 
 const TABLES: &str = "CREATE DATABASE app;
     CREATE TABLE app.stock (item VARCHAR(9) PRIMARY KEY, count BIGINT) ENGINE=InnoDB;
@@ -30,11 +31,11 @@ pub(super) fn place(name: &'static str, edition: MysqlEdition) -> Result<Place> 
             fenced.write(Some((&stock, mark)))
         }),
     ];
-    super::place(name, ways, server)
+    Ok(Place::new(name, ways, server))
 }
 
 fn open(server: &Mysql) -> Result<Database> {
-    let runtime = super::runtime()?;
+    let runtime = ways::runtime()?;
     let address = server.address();
     let options = OptsBuilder::default()
         .ip_or_hostname(address.ip().to_string())

@@ -6,7 +6,8 @@ use leasehold_fence::{Mark, postgres};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls, Statement};
 
-use super::{Way, accepted, mark};
+use super::{accepted, mark};
+use crate::ways::{self, Way};
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS stock (item text PRIMARY KEY, count bigint);
     INSERT INTO stock VALUES ('tea', 0) ON CONFLICT DO NOTHING";
@@ -31,7 +32,7 @@ pub(super) fn ways(url: &str) -> Result<Vec<Way>> {
 }
 
 fn open(url: &str) -> Result<Database> {
-    let runtime = super::runtime()?;
+    let runtime = ways::runtime()?;
     let (client, update) = runtime.block_on(async {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await.map_err(text)?;
         tokio::spawn(connection);

@@ -7,7 +7,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands as _, Script};
 use tokio::runtime::Runtime;
 
-use super::{Way, accepted, mark};
+use super::{accepted, mark};
+use crate::ways::{self, Way};
 
 struct Server {
     runtime: Runtime,
@@ -37,7 +38,7 @@ pub(super) fn ways(url: &str) -> Result<Vec<Way>> {
 }
 
 fn open(url: &str) -> Result<Server> {
-    let runtime = super::runtime()?;
+    let runtime = ways::runtime()?;
     let client = redis::Client::open(url).map_err(text)?;
     let connection = runtime.block_on(client.get_multiplexed_async_connection());
     Ok(Server {

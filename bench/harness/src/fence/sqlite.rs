@@ -5,7 +5,8 @@ use leasehold_core::Name;
 use leasehold_fence::{Mark, sqlite};
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::{Way, accepted, mark};
+use super::{accepted, mark};
+use crate::ways::Way;
 
 const TABLE: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
     CREATE TABLE IF NOT EXISTS stock (item TEXT PRIMARY KEY, count INTEGER);

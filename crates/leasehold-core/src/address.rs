@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn what_is_no_host_is_an_error_with_an_example() {
         for hosts in [
-            "", "h,", ":7", "h:0", "h:x", "h:70000", "::1", "[::1", "[h]", "h h", "[::1]7",
+            "", "h,", ":7", "h:0", "h:70000", "::1", "[::1", "[h]", "h h", "[::1]7",
         ] {
             let error = url(&format!("etcd://{hosts}")).addresses(7).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{hosts}");

@@ -69,6 +69,12 @@ impl StoreUrl {
                  '@' and ',' in them",
             ));
         }
+        // What stands there is a password most likely, behind which the host was forgotten, and is not to be shown.
+        if credentials.is_none() && hosts.split(',').any(has_odd_port) {
+            return Err(invalid(
+                "a port is a number from 1 to 65535; behind a user and a password comes a host: user:password@host",
+            ));
+        }
         let (user, password) = match credentials {
             None => (None, None),
             Some(credentials) => match credentials.split_once(':') {
@@ -192,6 +198,14 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+/// Whether something else than a number stands where a port does.
+fn has_odd_port(host: &str) -> bool {
+    let port = host.split_once(':').map(|(_, port)| port);
+    // An address has more colons, and what is wrong with it is no secret.
+    let port = port.filter(|port| !host.starts_with('[') && !port.contains(':'));
+    port.is_some_and(|port| !port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn params(query: &str) -> Result<Vec<(String, String)>> {
@@ -348,6 +362,7 @@ mod tests {
             "Redis://me:canary@h",
             "redis://me:canary@h/#",
             "redis://me:canary@h1,me:canary@h2",
+            "redis://me:canary/0",
         ] {
             let error = StoreUrl::parse(text).unwrap_err();
             assert!(!format!("{error:?}").contains("canary"), "{error:?}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::backend::{Finding, Verdict};
-use leasehold_core::{Error, Result};
+use leasehold_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::backend::Shared;
@@ -53,10 +53,11 @@ impl Agent {
             }
             answer => answer?,
         };
-        match serde_json::from_slice(&answer.body) {
-            Ok(agent) => Ok(Some(agent)),
-            Err(_) => Err(Failure::Refused(unexpected("the agent"))),
-        }
+        let agent = serde_json::from_slice(&answer.body);
+        agent.map(Some).map_err(|_| {
+            let what = "the server answers something else than an agent of Consul; are host and port right?";
+            Failure::Refused(Error::new(ErrorKind::Unsupported, what))
+        })
     }
 
     /// The shortest TTL that a session may have.

@@ -21,6 +21,14 @@ use leasehold_core::{Error, ErrorKind, Result};
 use crate::mark::{Checked, Mark, Seen};
 use beside::Beside;
 
+/// What is kept beside a file: its mark, the mark that takes its place, the contents that take the file's.
+const MARK: &str = ".fence";
+const NEW_MARK: &str = ".fence.new";
+const DATA: &str = ".fence.data";
+/// The most that a file's name has on common file systems.
+const NAME_BYTES_MAX: usize = 255;
+const SUFFIXES: [&str; 3] = [MARK, NEW_MARK, DATA];
+
 /// A file and the mark beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FencedFile {
@@ -33,12 +41,28 @@ impl FencedFile {
     /// it leads to.
     ///
     /// # Errors
-    /// `Invalid` when there is something else than a file, a link that leads nowhere, or a file of several names (hard
-    /// links), of which a replacement would reach one; `Unsupported` on a file system that may be shared with another
+    /// `Invalid` when there is something else than a file, a link that leads nowhere, a file that by its name is what is
+    /// kept beside another, or one of several names (hard links), of which a replacement would reach one; `Unsupported` on a file system that may be shared with another
     /// host; `Unauthorized` or `Unavailable` when it can't be looked at.
     pub fn at(path: impl AsRef<Path>) -> Result<Self> {
         let path = resolve(path.as_ref())?;
+        if let Some(suffix) = SUFFIXES.iter().find(|suffix| ends_in(&path, suffix)) {
+            let what = format!(
+                "{}: what ends in {suffix} is kept beside a fenced file, and can't be one",
+                path.display()
+            );
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
         let file = Self { path };
+        let longest = file.beside(DATA);
+        let bytes = longest.file_name().map_or(0, OsStr::len);
+        if bytes > NAME_BYTES_MAX {
+            let what = format!(
+                "the name of {} is too long: what is kept beside it has {bytes} bytes, and the most is {NAME_BYTES_MAX}",
+                file.path.display()
+            );
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
         check_local(file.folder())?;
         disk::existing(&file.path)?;
         Ok(file)
@@ -56,13 +80,13 @@ impl FencedFile {
     /// When it returns, contents and mark are on the disk.
     ///
     /// # Errors
-    /// `Unauthorized` when a right is lacking, also that to keep the owner; `Invalid` when the file beside it holds no
+    /// `Unauthorized` when a right is lacking, also that to keep the owner; `Unsupported` when what is beside it holds no
     /// mark; `Unavailable` when another writer doesn't let go of it within seconds, or the disk is full. The file is
     /// the old one then, though the mark may have risen: the same write again is accepted. `Ambiguous` when the disk
     /// didn't confirm the last step: the file is the old one or the new one, whole.
     pub fn replace(&self, mark: Mark, contents: &[u8]) -> Result<Checked> {
         self.guarded("replace", mark, || {
-            disk::replace(&self.path, &self.beside(".fence.data"), contents)
+            disk::replace(&self.path, &self.beside(DATA), contents)
         })
     }
 
@@ -80,7 +104,7 @@ impl FencedFile {
     /// # Errors
     /// As [`replace`](Self::replace), less what comes of writing.
     pub fn seen(&self) -> Result<Seen> {
-        let seen = beside::read(&self.beside(".fence"));
+        let seen = beside::read(&self.beside(MARK));
         seen.map_err(|error| self.told(error, "show"))
     }
 
@@ -122,7 +146,7 @@ impl FencedFile {
     }
 
     fn lock(&self) -> Result<Beside> {
-        Beside::lock(self.beside(".fence"), self.beside(".fence.new"))
+        Beside::lock(self.beside(MARK), self.beside(NEW_MARK))
     }
 
     fn folder(&self) -> &Path {
@@ -172,4 +196,10 @@ fn resolve(path: &Path) -> Result<PathBuf> {
 
 fn ends_in_slash(path: &OsStr) -> bool {
     path.as_encoded_bytes().ends_with(b"/")
+}
+
+fn ends_in(path: &Path, suffix: &str) -> bool {
+    path.as_os_str()
+        .as_encoded_bytes()
+        .ends_with(suffix.as_bytes())
 }

@@ -54,6 +54,8 @@ mod mark;
 mod on_postgres;
 mod pass;
 
+pub use leasehold_core::{Error, ErrorKind, Name, Result, Token};
+
 pub use key::Key;
 pub use mark::{Checked, Mark, Seen, Stale};
 pub use pass::Pass;

@@ -192,7 +192,7 @@ fn column(row: &Row, at: usize) -> Result<i64> {
 
 fn no_mark(what: &str) -> Error {
     Error::new(
-        ErrorKind::Invalid,
+        ErrorKind::Unsupported,
         format!("the table {} {what}", sql::TABLE),
     )
 }

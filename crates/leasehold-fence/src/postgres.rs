@@ -165,7 +165,8 @@ fn fault(error: tokio_postgres::Error) -> Error {
 }
 
 /// What the server said, or with its causes what went wrong on the way there: the error's own text has neither.
-fn said(error: &tokio_postgres::Error) -> String {
+#[must_use]
+pub fn said(error: &tokio_postgres::Error) -> String {
     if let Some(said) = error.as_db_error() {
         return format!("{} ({})", said.message(), said.code().code());
     }

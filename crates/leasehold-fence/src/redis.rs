@@ -160,21 +160,41 @@ fn no_mark() -> Error {
     )
 }
 
+/// What a script is told that was refused a command or a key; no code of its own tells that in older servers.
+const LACKS_RIGHT: [&str; 3] = [
+    "ACL failure in script",
+    "can't run this command or subcommand",
+    "can't access at least one of the keys",
+];
+
+/// Whether the server refuses the user, or a right of his, also one that a script needs.
+#[must_use]
+pub fn lacks_right(error: &RedisError) -> bool {
+    let text = error.to_string();
+    error.kind() == Kind::AuthenticationFailed
+        || error.kind() == Kind::Server(ServerErrorKind::NoPerm)
+        || LACKS_RIGHT.iter().any(|sign| text.contains(sign))
+}
+
 fn fault(error: RedisError) -> Error {
     let text = error.to_string();
     let lost = error.is_io_error() || error.is_timeout() || error.is_connection_dropped();
-    let (kind, what) = match error.kind() {
-        _ if lost => (
+    if text.contains("holds no mark") || text.contains("WRONGTYPE") {
+        return no_mark();
+    }
+    let (kind, what) = if lost {
+        (
             ErrorKind::Ambiguous,
             "the connection broke before the server answered; the same call again is safe",
-        ),
-        _ if text.contains("holds no mark") || text.contains("WRONGTYPE") => return no_mark(),
-        Kind::AuthenticationFailed | Kind::Server(ServerErrorKind::NoPerm) => (
+        )
+    } else if lacks_right(&error) {
+        (
             ErrorKind::Unauthorized,
             "the server refuses the user, or a right that is needed: EVALSHA, EVAL, SCRIPT LOAD, GET and SET on the \
              keys",
-        ),
-        _ => (ErrorKind::Unavailable, "the server refused the request"),
+        )
+    } else {
+        (ErrorKind::Unavailable, "the server refused the request")
     };
     Error::new(kind, what).because(text)
 }

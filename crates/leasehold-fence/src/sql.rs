@@ -131,13 +131,13 @@ pub fn parameters(mark: Mark) -> Result<(i64, i64)> {
 /// What the columns say.
 ///
 /// # Errors
-/// `Invalid` for numbers that no mark has: somebody else has written to the table.
+/// `Unsupported` for numbers that no mark has: somebody else has written to the table.
 pub fn seen(epoch: i64, token: i64) -> Result<Seen> {
     let read = |epoch, token| Some((u32::try_from(epoch).ok()?, u64::try_from(token).ok()?));
     let (known, number) = read(epoch, token).ok_or_else(|| {
         let what =
             format!("the table {TABLE} has epoch {epoch} and token {token}, which is no mark");
-        Error::new(ErrorKind::Invalid, what)
+        Error::new(ErrorKind::Unsupported, what)
     })?;
     Ok(Seen::new(known, Token::new(number)))
 }
@@ -164,7 +164,10 @@ mod tests {
         assert_eq!(seen(3, 0).unwrap(), Seen::new(3, None));
         assert_eq!(seen(3, 41).unwrap(), Seen::new(3, Token::new(41)));
         for (epoch, token) in [(-1, 1), (4_294_967_296, 1), (0, -1)] {
-            assert_eq!(seen(epoch, token).unwrap_err().kind(), ErrorKind::Invalid);
+            assert_eq!(
+                seen(epoch, token).unwrap_err().kind(),
+                ErrorKind::Unsupported
+            );
         }
     }
 }

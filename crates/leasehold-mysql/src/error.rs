@@ -96,7 +96,13 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
             Unauthorized,
             "the server refuses this user; are user and password right, and may he come from here?",
         ),
-        1044 | 1142 | 1143 | 1227 => (
+        1044 => (
+            Unauthorized,
+            "this user has no right in that database; for locks, whose table is leasehold.locks, \
+             `leasehold schema mysql --role USER | mysql` makes it and grants what is needed, and in the database of a fence \
+             or of records `leasehold schema mysql fence|once --role USER | mysql DATABASE` does",
+        ),
+        1142 | 1143 | 1227 => (
             Unauthorized,
             "this user may not do that: he needs SELECT, INSERT and UPDATE on leasehold.locks; \
              `leasehold schema mysql --role USER | mysql` makes the table and grants them",

@@ -67,4 +67,6 @@ mod record;
 ))]
 mod row;
 
+pub use leasehold_core::{Error, ErrorKind, Name, Result};
+
 pub use record::{Begun, Finished, Once, Record, Running, State, Success};

@@ -348,7 +348,8 @@ fn fault(error: mysql_async::Error) -> Error {
         ),
         NO_TABLE => (
             ErrorKind::Invalid,
-            "the database has no table leasehold_once; make it once with mysql::prepare",
+            "the database has no table leasehold_once; make it once with mysql::prepare, or by \
+             `leasehold schema mysql once | mysql DATABASE`",
         ),
         1046 => (
             ErrorKind::Invalid,
@@ -356,7 +357,8 @@ fn fault(error: mysql_async::Error) -> Error {
         ),
         1044 | 1142 | 1143 => (
             ErrorKind::Unauthorized,
-            "the user lacks a right: he needs SELECT, INSERT, UPDATE and DELETE on the table leasehold_once",
+            "the user lacks a right: he needs SELECT, INSERT, UPDATE and DELETE on the table leasehold_once, which \
+             `leasehold schema mysql once --role USER | mysql DATABASE` makes and grants",
         ),
         1264 | 3819 | 4025 => (
             ErrorKind::Invalid,

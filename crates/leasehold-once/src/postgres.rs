@@ -27,7 +27,7 @@ use std::sync::LazyLock;
 
 use leasehold_core::{Error, ErrorKind, Name, Result};
 use leasehold_fence::Pass;
-use leasehold_fence::postgres::DURABLE;
+use leasehold_fence::postgres::{DURABLE, said};
 use leasehold_fence::sql::parameters;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
@@ -62,6 +62,13 @@ pub async fn prepare(client: &impl GenericClient) -> Result<()> {
         client.batch_execute(&both).await
     };
     match prepare().await {
+        Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Err(Error::new(
+            ErrorKind::Unauthorized,
+            "the role may not make the table leasehold_once; let one that may run \
+             `leasehold schema postgres once --role ROLE | psql` in this database",
+        )
+        .because(said(&error))
+        .during("prepare")),
         // Somebody else made it in the same moment, which "if not exists" doesn't see.
         Err(error)
             if [&SqlState::UNIQUE_VIOLATION, &SqlState::DUPLICATE_TABLE]
@@ -306,11 +313,13 @@ fn fault(error: tokio_postgres::Error) -> Error {
         ),
         Some(&SqlState::UNDEFINED_TABLE) => (
             ErrorKind::Invalid,
-            "the database has no table leasehold_once; make it once with postgres::prepare",
+            "the database has no table leasehold_once; make it once with postgres::prepare, or by \
+             `leasehold schema postgres once | psql`",
         ),
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => (
             ErrorKind::Unauthorized,
-            "the role lacks a right: it needs SELECT, INSERT, UPDATE and DELETE on the table leasehold_once",
+            "the role lacks a right: it needs SELECT, INSERT, UPDATE and DELETE on the table leasehold_once, which \
+             `leasehold schema postgres once --role ROLE | psql` grants",
         ),
         Some(&SqlState::CHECK_VIOLATION) => (
             ErrorKind::Invalid,
@@ -325,5 +334,5 @@ fn fault(error: tokio_postgres::Error) -> Error {
             "PostgreSQL gave no answer, or refused the statement",
         ),
     };
-    Error::new(kind, what).because(error)
+    Error::new(kind, what).because(said(&error))
 }

@@ -31,9 +31,10 @@ use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind, Name, Result};
 use leasehold_fence::Pass;
+use leasehold_fence::redis::lacks_right;
 use leasehold_fence::sql::parameters;
 use redis::aio::ConnectionLike;
-use redis::{ErrorKind as Kind, FromRedisValue, RedisError, Script, ServerErrorKind, Value};
+use redis::{FromRedisValue, RedisError, Script, Value};
 
 use crate::record::{Begun, Finished, Once, Record, Success};
 use crate::row::{ROUNDS, Row, span, undecided};
@@ -215,9 +216,9 @@ pub async fn list(connection: &mut impl ConnectionLike, prefix: &str) -> Result<
         for key in keys(connection, prefix).await.map_err(fault)? {
             let name = key.strip_prefix(PREFIX).unwrap_or(&key);
             // One that has expired meanwhile is none.
-            if let Some(row) = read(connection, name).await? {
-                records.push(row.record()?);
-            }
+            let row = read(connection, name).await;
+            let record = row.and_then(|row| row.map(|row| row.record()).transpose());
+            records.extend(record.map_err(|error| error.named(name))?);
         }
         Ok(records)
     };
@@ -312,18 +313,8 @@ fn no_record() -> Error {
     )
 }
 
-/// What a script is told that was refused a command or a key; no code of its own tells that in older servers.
-const LACKS_RIGHT: [&str; 3] = [
-    "ACL failure in script",
-    "can't run this command or subcommand",
-    "can't access at least one of the keys",
-];
-
 fn fault(error: RedisError) -> Error {
     let text = error.to_string();
-    let refused = error.kind() == Kind::AuthenticationFailed
-        || error.kind() == Kind::Server(ServerErrorKind::NoPerm)
-        || LACKS_RIGHT.iter().any(|sign| text.contains(sign));
     let lost = error.is_io_error() || error.is_timeout() || error.is_connection_dropped();
     if text.contains("holds no record") || text.contains("WRONGTYPE") {
         return no_record();
@@ -333,7 +324,7 @@ fn fault(error: RedisError) -> Error {
             ErrorKind::Ambiguous,
             "the connection broke before the server answered; the same call again is safe",
         )
-    } else if refused {
+    } else if lacks_right(&error) {
         (
             ErrorKind::Unauthorized,
             "the server refuses the user, or a right that is needed: EVALSHA, EVAL, SCRIPT LOAD, HMGET, HSET, DEL, \

@@ -9,12 +9,22 @@ pub(crate) fn failed(error: tokio_postgres::Error) -> Failure {
         let fatal = matches!(said.severity(), "FATAL" | "PANIC");
         return refused(said.code().code(), said.message(), fatal);
     }
-    let text = if error.is_closed() {
-        "the connection to the server is gone"
+    let because = shown(&error);
+    // The driver has no other sign of it.
+    let (kind, text) = if because.contains("password missing") {
+        (
+            ErrorKind::Unauthorized,
+            "the server asks for a password, and none was found in the URL, PGPASSWORD, PGPASSFILE or ~/.pgpass",
+        )
+    } else if error.is_closed() {
+        (
+            ErrorKind::Unavailable,
+            "the connection to the server is gone",
+        )
     } else {
-        "the server can't be reached"
+        (ErrorKind::Unavailable, "the server can't be reached")
     };
-    Failure::Closed(Error::new(ErrorKind::Unavailable, text).because(shown(&error)))
+    Failure::Closed(Error::new(kind, text).because(because))
 }
 
 /// What became of a statement that sqlx says failed.

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind, Result, Token, clock};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use super::disk;
 use crate::mark::{Seen, canonical};
@@ -101,21 +103,50 @@ impl Beside {
 
 /// The mark at a path, without a lock: a mark is replaced whole.
 pub(super) fn read(path: &Path) -> Result<Seen> {
-    match File::open(path) {
-        Ok(mut file) => parse(&mut file, path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Seen::default()),
-        Err(error) => Err(disk::fault("can't read", path, error)),
+    match existing(path)? {
+        Some(mut file) => parse(&mut file, path),
+        None => Ok(Seen::default()),
     }
 }
 
+/// The file at a path, if there is one, to be read. Where there is something else it isn't waited for: a pipe would be for
+/// ever.
+fn existing(path: &Path) -> Result<Option<File>> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path);
+    let is_link = Some(Errno::LOOP.raw_os_error());
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == is_link => return Err(no_file(path)),
+        Err(error) => return Err(disk::fault("can't open", path, error)),
+    };
+    match file.metadata() {
+        Ok(found) if found.is_file() => Ok(Some(file)),
+        Ok(_) => Err(no_file(path)),
+        Err(error) => Err(disk::fault("can't look at", path, error)),
+    }
+}
+
+fn no_file(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "{} is no file, but a link or something else, and the mark is kept there in a file; remove it",
+            path.display()
+        ),
+    )
+}
+
 fn open(path: &Path) -> Result<File> {
-    let no_links = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
     // Written never, only replaced; but a file is made by who may write.
     let made = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(MODE)
-        .custom_flags(no_links)
         .open(path);
     match made {
         // Root's first look must not shut out those whose folder it is.
@@ -127,11 +158,8 @@ fn open(path: &Path) -> Result<File> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(disk::fault("can't make", path, error)),
     }
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(no_links)
-        .open(path)
-        .map_err(|error| disk::fault("can't open", path, error))
+    let gone = || disk::fault("can't open", path, io::ErrorKind::NotFound.into());
+    existing(path)?.ok_or_else(gone)
 }
 
 /// Whether the path still names this file.
@@ -158,7 +186,7 @@ fn parse(file: &mut File, path: &Path) -> Result<Seen> {
     }
     read_text(&held).ok_or_else(|| {
         Error::new(
-            ErrorKind::Invalid,
+            ErrorKind::Unsupported,
             format!(
                 "{} holds no mark, so nobody can tell which writes are stale; with all writers stopped, write \
                  \"epoch N token M\" and a newline into it, no lower than any that was used",

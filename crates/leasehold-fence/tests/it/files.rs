@@ -3,6 +3,7 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold_core::{ErrorKind, Token};
@@ -182,13 +183,17 @@ fn what_is_no_file_of_one_name_is_refused() {
     symlink("nowhere", folder.path("dangling")).unwrap();
     fs::write(folder.path("one"), "").unwrap();
     fs::hard_link(folder.path("one"), folder.path("two")).unwrap();
+    let long = "x".repeat(245);
     for (name, says) in [
+        (&*long, "is too long"),
         ("folder", "is not a file"),
         ("folder/", "names no file"),
         ("..", "names no file"),
         ("dangling", "leads nowhere"),
         ("two", "2 hard links"),
         ("none/stock", "can't reach the folder"),
+        ("one.fence", "is kept beside a fenced file"),
+        ("one.fence.data", "is kept beside a fenced file"),
     ] {
         let error = FencedFile::at(folder.path(name)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
@@ -226,7 +231,7 @@ fn a_mark_that_cannot_be_read_lets_nobody_in() {
             file.seen().unwrap_err(),
             file.advance(1).unwrap_err(),
         ] {
-            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             assert!(
                 error.to_string().contains("stock.fence holds no mark"),
                 "{error}"
@@ -235,6 +240,30 @@ fn a_mark_that_cannot_be_read_lets_nobody_in() {
     }
     fs::write(folder.path("stock.fence"), "epoch 0 token 8\n").unwrap();
     assert_eq!(file.replace(mark("7"), b"x").unwrap(), stale("8", "7"));
+}
+
+#[test]
+fn what_is_no_file_is_no_mark_and_is_not_waited_for() {
+    let folder = Folder::new();
+    let file = folder.fenced("stock");
+    fs::write(folder.path("foreign"), "epoch 0 token 1\n").unwrap();
+    let beside = folder.path("stock.fence");
+    let pipe = Command::new("mkfifo").arg(&beside).status();
+    assert!(pipe.unwrap().success());
+    for _ in 0..2 {
+        for error in [
+            file.replace(mark("9"), b"nine").unwrap_err(),
+            file.seen().unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(
+                error.to_string().contains("stock.fence is no file"),
+                "{error}"
+            );
+        }
+        fs::remove_file(&beside).unwrap();
+        symlink("foreign", &beside).unwrap();
+    }
 }
 
 #[test]

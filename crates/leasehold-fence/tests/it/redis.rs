@@ -192,6 +192,24 @@ async fn a_key_that_holds_no_mark_lets_nobody_in() {
 }
 
 #[tokio::test]
+async fn a_right_that_only_the_script_lacks_is_told_as_one() {
+    for edition in [RedisEdition::Redis6, RedisEdition::Redis7] {
+        let server = Redis::start(edition).unwrap();
+        let mut connection = connect(&server).await;
+        let user = "ACL SETUSER app on nopass ~* +evalsha +eval +script|load +get";
+        for line in [user, "AUTH app any"] {
+            let mut words = line.split(' ');
+            let mut command = ::redis::cmd(words.next().unwrap());
+            command.arg(words.collect::<Vec<_>>());
+            command.exec_async(&mut connection).await.unwrap();
+        }
+        let refused = redis::set(&mut connection, &stock(), mark("9"), COUNT, 1).await;
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_script_of_the_callers_own_is_fenced_by_the_block_before_it() {
     let server = Redis::start(RedisEdition::Redis7).unwrap();
     let mut connection = connect(&server).await;

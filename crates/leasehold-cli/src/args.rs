@@ -305,8 +305,8 @@ pub(crate) struct Release {
 }
 
 const SCHEMA_HELP: &str = "\
-The table of the locks has a place of its own in the server. That of `fence` belongs into the database that it
-guards: whoever runs the statements is connected to that one.
+The table of the locks has a place of its own in the server. Those of `fence` and `once` belong into the
+database with the work: whoever runs the statements is connected to that one.
 
 Example:
   leasehold schema postgres --role app | psql -d app
@@ -332,6 +332,7 @@ pub(crate) struct Schema {
 pub(crate) enum Table {
     Locks,
     Fence,
+    Once,
 }
 
 /// A kind of store with a table.

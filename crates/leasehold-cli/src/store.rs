@@ -14,15 +14,6 @@ use crate::exit::Failure;
 const SCHEME: &str = "sqlite";
 const FILE: &str = "locks.db";
 const ROOT_FOLDER: &str = "/var/lib/leasehold";
-/// The schemes that need cryptography.
-const TLS: &[&str] = &[
-    "etcds",
-    "rediss",
-    "rediss+sentinel",
-    "rediss+cluster",
-    "redlocks",
-    "zookeepers",
-];
 /// The URL parameter that names a file with the password.
 const PASSWORD_FILE: &str = "password-file";
 const SECRET_BYTES_MAX: u64 = 4096;
@@ -155,10 +146,8 @@ pub(crate) fn prepare(
     }
     // Ours to read; the store doesn't know it.
     url.take(PASSWORD_FILE);
-    if TLS.contains(&url.scheme()) {
-        // Fails only when there is one already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
+    // For those that speak TLS; which do isn't said by the scheme alone. It fails only when there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(url)
 }
 

@@ -30,10 +30,24 @@ pub(crate) fn parse(line: &[OsString]) -> Result<Cli, Stop> {
             )),
             _ => {
                 let text = text.strip_prefix("error: ").unwrap_or(&text);
-                Stop::Wrong(Failure::usage(without_secrets(text.trim_end())))
+                Stop::Wrong(Failure::usage(without_secrets(
+                    without_wrong_tip(text).trim_end(),
+                )))
             }
         }
     })
+}
+
+/// Behind `--` is the job, not what begins with a '-' and isn't meant as an option.
+fn without_wrong_tip(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        if line.starts_with("  tip: to pass '-") {
+            "  tip: no name begins with '-' on the command line"
+        } else {
+            line
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 impl Stop {

@@ -203,3 +203,24 @@ fn a_reader_that_goes_away_ends_a_list_in_good_order() {
     assert_eq!(list.err, "");
     drop(holding);
 }
+
+#[test]
+fn every_store_that_speaks_tls_has_its_cryptography() {
+    for store in [
+        "consuls://127.0.0.1:1",
+        "etcds://127.0.0.1:1",
+        "mysql://me@127.0.0.1:1/?ssl-mode=REQUIRED",
+        "postgres://me@127.0.0.1:1/locks?sslmode=require",
+        "rediss://127.0.0.1:1",
+        "zookeepers://127.0.0.1:1",
+    ] {
+        let host = Host::on(store);
+        let refused = host.run(&["run", "x", "--connect-timeout", "1s", "--", "true"]);
+        let refused = refused.is(69);
+        assert!(
+            !refused.err.contains("provider"),
+            "{store}: {}",
+            refused.err
+        );
+    }
+}

@@ -69,8 +69,7 @@ fn fences(host: &Host) {
         .is(76);
 
     let begun = host.run(&["fence", "advance", "stock", "2"]).is(0);
-    let text =
-        "stock: in epoch 2, having seen nothing of epoch 2; tokens of older epochs are stale";
+    let text = "stock: in epoch 2, having seen nothing of epoch 2; tokens of older epochs are stale, so offer new ones with --epoch 2";
     assert_eq!(begun.out, format!("{text}, at {store}\n"));
     host.run(&["fence", "check", "stock", "9007199254740994"])
         .is(76);
@@ -224,7 +223,34 @@ fn the_mark_may_lie_in_a_programs_own_database() {
         "--store",
         &format!("sqlite://{}", not_one.display()),
     ];
-    assert_ne!(host.run(&line).code, Some(0));
+    host.run(&line).is(78).says("no SQLite database");
+}
+
+/// As when it is being made, or who made it got no further.
+#[test]
+fn a_store_that_is_empty_becomes_one_of_locks_whatever_is_asked_of_it_first() {
+    let host = Host::new();
+    host.file("locks.db", "");
+    host.run(&["fence", "check", "stock", "7"]).is(0);
+    host.run(&["run", "x", "--", "true"]).is(0);
+    host.run(&["fence", "check", "stock", "6"]).is(76);
+    // Eight at once that find nothing.
+    for round in 0..8 {
+        let store = format!("sqlite://{}/fresh-{round}.db", host.path().display());
+        let asking: Vec<_> = (0..8)
+            .map(|at| {
+                let line: &[&str] = match at % 2 {
+                    0 => &["fence", "check", "stock", "7"],
+                    _ => &["run", "x", "--wait", "20s", "--", "true"],
+                };
+                let mut command = host.command(line);
+                command.env("LEASEHOLD_STORE", &store).spawn().unwrap()
+            })
+            .collect();
+        for mut child in asking {
+            assert!(child.wait().unwrap().success(), "round {round}");
+        }
+    }
 }
 
 #[test]
@@ -232,15 +258,15 @@ fn a_file_is_replaced_by_the_newest_holder_alone() {
     let host = Host::new();
     let path = host.file("stock.json", "old\n");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();
-    let wrote = write(&host, &["stock.json", "7"], "seven\n").is(0);
+    let wrote = write(&host, &["./stock.json", "7"], "seven\n").is(0);
     assert_eq!(
         wrote.out,
-        "stock.json: accepted; 7 is the newest it has seen\n"
+        "./stock.json: accepted; 7 is the newest it has seen\n"
     );
-    let stale = write(&host, &["stock.json", "6"], "six\n").is(76);
+    let stale = write(&host, &["./stock.json", "6"], "six\n").is(76);
     assert_eq!(
         stale.out,
-        "stock.json: stale; it has seen 7, and yours is 6\n"
+        "./stock.json: stale; it has seen 7, and yours is 6\n"
     );
     assert_eq!(fs::read_to_string(&path).unwrap(), "seven\n");
     assert_eq!(
@@ -266,8 +292,8 @@ fn a_file_is_replaced_by_the_newest_holder_alone() {
         fence(&["show", file]).is(0).out,
         format!("{file}: has seen nothing of epoch 1\n")
     );
-    write(&host, &["stock.json", "9"], "nine\n").is(76);
-    write(&host, &["stock.json", "1.1"], "one\n").is(0);
+    write(&host, &["./stock.json", "9"], "nine\n").is(76);
+    write(&host, &["./stock.json", "1.1"], "one\n").is(0);
     assert_eq!(fs::read_to_string(&path).unwrap(), "one\n");
     let elsewhere = write(&host, &["/proc/self/comm", "1"], "x").is(78);
     elsewhere.says("on proc");
@@ -285,10 +311,12 @@ fn only_a_token_of_the_right_lock_counts() {
         .is(0);
     host.run(&["fence", "check", "stock", "stock:9", "--lock", "stack"])
         .is(64);
-    write(&host, &["file", "stock:7"], "x")
+    write(&host, &["./file", "stock:7"], "x")
         .is(64)
         .says("--lock");
-    write(&host, &["file", "stock:7", "--lock", "stock"], "x").is(0);
+    write(&host, &["./file", "stock:7", "--lock", "stock"], "x").is(0);
+    // To the other commands this is a resource at the store.
+    write(&host, &["file", "8"], "x").is(64).says("./file");
     for (token, says) in [
         ("", "not a token"),
         ("0", "not a token"),

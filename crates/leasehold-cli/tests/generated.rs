@@ -59,6 +59,7 @@ fn none_needs_a_configuration_that_is_right() {
         &["man"],
         &["schema", "mysql"],
         &["schema", "postgres", "fence"],
+        &["schema", "mysql", "once"],
     ] {
         done(host.command(line).env("LEASEHOLD_STORE", "")).is(0);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{Host, done};
 use leasehold_core::clock;
 use leasehold_testkit::program::Program;
-use leasehold_testkit::servers::{Mysql, MysqlEdition};
+use leasehold_testkit::servers::{Authority, Mysql, MysqlEdition};
 use rustix::process::Signal;
 
 fn on_each(test: impl Fn(Mysql)) {
@@ -153,7 +153,40 @@ fn a_user_who_may_make_no_table_takes_one_that_the_printed_schema_made() {
             mysql.query(&format!("USE app; {schema}")).unwrap();
         }
         host.run(&check).is(0);
+
+        let once = [
+            "run", "x", "--once", "charge", "--store", &app, "--", "true",
+        ];
+        host.run(&once)
+            .is(77)
+            .says("the command did not run")
+            .says("leasehold schema mysql once --role USER")
+            .says("denied");
+        let schema = host.run(&["schema", "mysql", "once", "--role", "me"]).is(0);
+        for _ in 0..2 {
+            mysql.query(&format!("USE app; {}", schema.out)).unwrap();
+        }
+        host.run(&once).is(0);
+        host.run(&["once", "forget", "charge", "--store", &app])
+            .is(0);
     });
+}
+
+#[test]
+fn tls_is_spoken_where_the_url_asks_for_it() {
+    let authority = Authority::new().unwrap();
+    for edition in MysqlEdition::ALL {
+        let mysql = Mysql::start_with(edition, &[], Some(&authority.server())).unwrap();
+        let url = |authority: &Authority| {
+            let trusting = authority.trusting();
+            format!("{}?ssl-mode=VERIFY_IDENTITY&{trusting}", mysql.url())
+        };
+        let run = ["run", "x", "--connect-timeout", "2s", "--", "true"];
+        Host::on(url(&authority)).run(&run).is(0);
+        let stranger = Authority::new().unwrap();
+        let refused = Host::on(url(&stranger)).run(&run).is(69);
+        refused.says("certificate");
+    }
 }
 
 #[test]

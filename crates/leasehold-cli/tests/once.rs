@@ -229,6 +229,24 @@ fn a_lock_that_is_lost_while_the_record_has_to_wait_records_nothing() {
 }
 
 #[test]
+fn a_success_is_recorded_when_the_store_comes_back_while_the_lock_lasts() {
+    let redis = Redis::start(RedisEdition::Redis7).unwrap();
+    let host = Host::on(redis.url());
+    let holding = host.hold(
+        "n",
+        &["--once", "k", "--ttl", "20s", "--connect-timeout", "1s"],
+    );
+    redis.freeze().unwrap();
+    std::thread::scope(|scope| {
+        let ending = scope.spawn(|| holding.end());
+        std::thread::sleep(Duration::from_secs(4));
+        redis.thaw().unwrap();
+        ending.join().unwrap().is(0);
+    });
+    assert_eq!(state(&host, "k"), "done");
+}
+
+#[test]
 fn a_frozen_run_that_wakes_after_a_newer_one_succeeded_records_nothing() {
     let postgres = Postgres::start().unwrap();
     let redis = Redis::start(RedisEdition::Redis7).unwrap();

@@ -120,6 +120,28 @@ fn the_password_comes_from_where_postgresqls_own_programs_look_and_is_shown_nowh
     }
     let wrong = host.command(&words).env("PGPASSWORD", "canary-2").output();
     assert_eq!(wrong.unwrap().status.code(), Some(77));
+    host.run(&words).is(77).says("none was found in the URL");
+}
+
+/// The server frees the lock as soon as it sees the connection end.
+#[test]
+fn a_job_that_ignores_term_is_gone_when_its_leasehold_was_killed() {
+    let postgres = Postgres::start().unwrap();
+    let host = Host::on(postgres.url());
+    let log = || std::fs::read_to_string(host.path().join("log")).unwrap_or_default();
+    let stubborn = "trap '' TERM; while :; do echo a >> log; sleep 0.02; done";
+    let mut first = host.command(&["run", "x", "--", "sh", "-c", stubborn]);
+    let mut first = first.spawn().unwrap();
+    common::eventually(|| log().contains('a'));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let next = ["run", "x", "--wait", "10s", "--", "sh", "-c"];
+    let next: Vec<&str> = next.into_iter().chain(["echo b >> log; sleep 1"]).collect();
+    host.run(&next).is(0);
+    let log = log();
+    let (_, after) = log.split_once('b').unwrap();
+    // With a second of grace there would be some forty.
+    assert!(after.matches('a').count() < 10, "{log}");
 }
 
 #[test]
@@ -130,6 +152,7 @@ fn a_user_who_may_make_no_table_takes_one_that_the_printed_schema_made() {
     for (line, table) in [
         (&["run", "x", "--", "true"][..], "locks"),
         (&["fence", "check", "stock", "7"], "fence"),
+        (&["run", "x", "--once", "charge", "--", "true"], "once"),
     ] {
         host.run(line)
             .is(77)

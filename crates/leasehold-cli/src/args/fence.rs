@@ -57,7 +57,7 @@ pub(crate) struct FenceCheck {
 
 #[derive(Debug, Args)]
 pub(crate) struct FenceWrite {
-    /// The file; its mark is kept beside it, in FILE.fence
+    /// The file, beginning with / or ./; its mark is kept beside it, in FILE.fence
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) offered: Offered,

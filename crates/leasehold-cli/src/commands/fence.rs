@@ -41,6 +41,11 @@ async fn check(args: &FenceCheck, context: &Context) -> Result<u8, Failure> {
 
 fn write(args: &FenceWrite, context: &Context) -> Result<u8, Failure> {
     let shown = args.file.display().to_string();
+    // To the others it is the name of a resource, which has another mark.
+    if !is_path(&shown) {
+        let what = format!("a file begins with /, ./ or ../ here as elsewhere: ./{shown}");
+        return Err(Failure::usage(what));
+    }
     let mark = args.offered.mark(None)?;
     let file = FencedFile::at(&args.file)?;
     // First, so that a stale writer is told at once and needn't make what nobody takes.
@@ -68,8 +73,9 @@ async fn advance(args: &FenceAdvance, context: &Context) -> Result<u8, Failure> 
             format!("not advanced to epoch {epoch}; it has seen {seen}, and epochs don't go back");
         ("behind", text, LOST)
     } else {
-        let text =
-            format!("in epoch {epoch}, having seen {seen}; tokens of older epochs are stale");
+        let text = format!(
+            "in epoch {epoch}, having seen {seen}; tokens of older epochs are stale, so offer new ones with --epoch {epoch}"
+        );
         ("advanced", text, 0)
     };
     FenceJson::new(resource, &place.shown, Some(outcome), seen, None).print(context, &text)?;

@@ -15,7 +15,7 @@ use crate::duration;
 use crate::exit::{Failure, LOST, MAX_HOLD, NOT_EXECUTABLE, NOT_FOUND};
 use crate::printer::{Event, Level};
 use crate::program;
-use crate::supervise::{Ending, Job, Signals, SuperviseError, supervise};
+use crate::supervise::{Ending, Job, ORPHANED, Signals, SuperviseError, supervise};
 
 /// The longest default time between TERM and KILL.
 const KILL_AFTER: Duration = Duration::from_secs(5);
@@ -164,13 +164,23 @@ impl Task<'_> {
             // Ours, not the job's. An empty one counts as none.
             env.push(variable("LEASEHOLD_PASSWORD", ""));
         }
+        let client = &self.asking.store.client;
+        let inherit = client.inherit();
+        // What ends with this process, and with nothing that the job has, is the next one's in the same moment.
+        let frees_at_once = client.info().capabilities.frees_dead_at_once && inherit.is_none();
+        let orphaned_after = if frees_at_once {
+            Duration::ZERO
+        } else {
+            self.kill_after.min(ORPHANED)
+        };
         Job {
             program: self.program.clone(),
             args: self.args.job[1..].to_vec(),
             env,
             kill_after: self.kill_after,
+            orphaned_after,
             max_hold: self.args.max_hold,
-            inherit: self.asking.store.client.inherit(),
+            inherit,
         }
     }
 

@@ -1,13 +1,16 @@
 //! `leasehold schema`: what somebody with more rights runs once.
 
 use leasehold_fence::sql;
+use leasehold_once::sql as once;
 
 use crate::args::{Schema, Table, WithTable};
 use crate::exit::Failure;
 use crate::printer::Printer;
 
-/// All that a table's user does with it.
+/// All that the user of the locks' table, or the fence's, does with it.
 const RIGHTS: &str = "SELECT, INSERT, UPDATE";
+/// All that the user of the records' table does with it.
+const RIGHTS_ONCE: &str = "SELECT, INSERT, UPDATE, DELETE";
 
 pub(crate) fn schema(args: &Schema, printer: Printer) -> Result<u8, Failure> {
     let mut statements = made_by(args.kind, args.table);
@@ -27,8 +30,12 @@ fn made_by(kind: WithTable, table: Table) -> String {
     match (kind, table) {
         (WithTable::Mysql, Table::Locks) => leasehold::mysql::SCHEMA.to_owned(),
         (WithTable::Mysql, Table::Fence) => format!("{};\n", sql::MYSQL.table),
+        (WithTable::Mysql, Table::Once) => format!("{};\n", once::MYSQL.table),
         (WithTable::Postgres, Table::Locks) => leasehold::postgres::SCHEMA.to_owned(),
         (WithTable::Postgres, Table::Fence) => format!("{};\n", sql::POSTGRES.table),
+        (WithTable::Postgres, Table::Once) => {
+            format!("{};\n{};\n", once::POSTGRES.table, once::POSTGRES.index)
+        }
     }
 }
 
@@ -41,6 +48,7 @@ fn rights(kind: WithTable, table: Table) -> Vec<String> {
         ],
         (WithTable::Mysql, Table::Locks) => vec![uses("leasehold.locks")],
         (_, Table::Fence) => vec![uses(sql::TABLE)],
+        (_, Table::Once) => vec![format!("{RIGHTS_ONCE} ON {}", once::TABLE)],
     }
 }
 

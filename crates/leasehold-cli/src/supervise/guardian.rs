@@ -24,8 +24,8 @@ pub(crate) use process::guardian_main;
 /// The guardian's whole argument list begins with this; nobody types it by accident, and it tells what the
 /// process is.
 const TITLE: &str = "leasehold: guardian of ";
-/// How long a job may take to end when `leasehold` was killed: the next holder is waiting.
-const ORPHANED: Duration = Duration::from_secs(1);
+/// How long a job may take to end at most when `leasehold` was killed: the next holder is waiting.
+pub(crate) const ORPHANED: Duration = Duration::from_secs(1);
 
 /// What goes through the pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Guardian {
         let title = format!("{TITLE}{name}");
         let env = job.env.clone();
         let (pid, pipe) = spawn(&title, &env, None)?;
-        let grace = job.kill_after.min(ORPHANED);
+        let grace = job.orphaned_after;
         Ok(Self {
             title,
             env,

@@ -32,7 +32,7 @@ use tokio::signal::unix;
 use run::Run;
 use terminal::Terminal;
 
-pub(crate) use guardian::guardian_main;
+pub(crate) use guardian::{ORPHANED, guardian_main};
 pub(crate) use signals::Signals;
 
 /// A command to run.
@@ -45,6 +45,8 @@ pub(crate) struct Job {
     pub(crate) env: Vec<(OsString, OsString)>,
     /// The time between TERM and KILL.
     pub(crate) kill_after: Duration,
+    /// The same where this process was killed, and the next holder may be there already.
+    pub(crate) orphaned_after: Duration,
     pub(crate) max_hold: Option<Duration>,
     /// Stays open in every process of the job that doesn't close it.
     pub(crate) inherit: Option<OwnedFd>,

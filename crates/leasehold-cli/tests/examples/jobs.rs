@@ -12,7 +12,7 @@ use crate::common::{Done, Host, done, eventually};
 use crate::{example, host, job};
 
 const NIGHTLY: &str =
-    "leasehold run reports/nightly --once-per 24h --wait 1h -- ./report.sh reports";
+    "leasehold run reports/nightly --once-per 12h --wait 1h -- ./report.sh reports";
 const REMINDERS: &str = "leasehold run reminders --if-busy skip -- ./remind.sh due ./send.sh";
 
 /// The test on the default store, and on a server.

@@ -62,7 +62,8 @@ impl Attempt {
         let done = self
             .records
             .done(asking.context, &self.once, &self.lock)
-            .await?;
+            .await
+            .map_err(not_run)?;
         Ok(match done {
             Some(success) => self.skip(asking, &success),
             None => Begin::Work,
@@ -79,7 +80,8 @@ impl Attempt {
         let by = match self
             .records
             .begin(asking.context, &self.once, &pass)
-            .await?
+            .await
+            .map_err(not_run)?
         {
             Begun::First => return Ok(Begin::Work),
             Begun::Done(success) => return Ok(self.skip(asking, &success)),
@@ -111,10 +113,9 @@ impl Attempt {
             return code;
         }
         let pass = self.pass(guard);
-        let held = || guard.is_held();
         let finished = self
             .records
-            .finish(asking.context, &self.once, &pass, &held)
+            .finish(asking.context, &self.once, &pass, guard)
             .await;
         let (why, code) = match finished {
             Ok(Some(Finished::Recorded)) => return code,
@@ -168,4 +169,10 @@ impl Attempt {
         );
         Begin::Over(0)
     }
+}
+
+/// The failure of a question that comes before the job.
+fn not_run(failure: Failure) -> Failure {
+    let message = failure.message + "; the command did not run";
+    Failure { message, ..failure }
 }

@@ -1,6 +1,8 @@
 //! Where records of what happened once are kept: the one place that knows which stores keep them.
 
-use leasehold::{Name, StoreUrl};
+use std::time::Duration;
+
+use leasehold::{Guard, Name, StoreUrl};
 use leasehold_fence::Pass;
 use leasehold_once::{Begun, Finished, Once, Record, Success};
 
@@ -27,11 +29,14 @@ enum Kept {
 /// Asks whichever store it is, until it answers, for as long as an answer may take.
 macro_rules! ask {
     ($records:ident, $context:ident, $store:ident => $question:expr) => {
+        ask!($records, $context, $context.settings.connect_timeout.value, $store => $question)
+    };
+    ($records:ident, $context:ident, $most:expr, $store:ident => $question:expr) => {
         match &$records.kept {
-            Kept::Mysql($store) => $records.answer($context, async || $question.await).await,
-            Kept::Postgres($store) => $records.answer($context, async || $question.await).await,
-            Kept::Redis($store) => $records.answer($context, async || $question.await).await,
-            Kept::Sqlite($store) => $records.answer($context, async || $question).await,
+            Kept::Mysql($store) => $records.answer($context, $most, async || $question.await).await,
+            Kept::Postgres($store) => $records.answer($context, $most, async || $question.await).await,
+            Kept::Redis($store) => $records.answer($context, $most, async || $question.await).await,
+            Kept::Sqlite($store) => $records.answer($context, $most, async || $question).await,
         }
     };
 }
@@ -75,15 +80,19 @@ impl Records {
     }
 
     /// Records a success, if the lock is still held when it is about to be committed; `None` if it isn't. Makes room
-    /// then; that it can't changes nothing.
+    /// then; that it can't changes nothing. A store that is away is waited for as long as the lock may last without it:
+    /// what has been done would be done again.
     pub(super) async fn finish(
         &self,
         context: &Context,
         once: &Once,
         pass: &Pass,
-        is_held: &dyn Fn() -> bool,
+        guard: &Guard,
     ) -> Result<Option<Finished>, Failure> {
-        ask!(self, context, store => store.finish(once, pass, is_held))
+        let most = context.settings.connect_timeout.value;
+        let most = most.max(guard.remaining());
+        let is_held = || guard.is_held();
+        ask!(self, context, most, store => store.finish(once, pass, &is_held))
     }
 
     /// Says that an attempt failed, for `list` to show.
@@ -114,6 +123,7 @@ impl Records {
     async fn answer<T>(
         &self,
         context: &Context,
+        most: Duration,
         question: impl AsyncFn() -> leasehold::Result<T>,
     ) -> Result<T, Failure> {
         // The key has been checked: what can't be right is in the store.
@@ -122,7 +132,6 @@ impl Records {
                 .await
                 .map_err(|error| Failure::connecting(&error))
         };
-        let most = context.settings.connect_timeout.value;
         let answer = context.answer_within(most, question).await;
         answer.map_err(|failure| failure.on(&self.shown))
     }

@@ -22,6 +22,10 @@ async fn main() -> Result<()> {
     let [_, url, customer, cents, time] = &args[..] else {
         return Err("usage: charge URL CUSTOMER CENTS TIME".into());
     };
+    // Else another customer's request could come to the same key.
+    if customer.contains('/') || time.contains('/') {
+        return Err("a customer and a time have no / in them".into());
+    }
     let cents: i64 = cents.parse()?;
     let once = Once::new(format!("charge/{customer}/{cents}/{time}").parse()?);
     // All is in one transaction, which keeps requests apart by itself: no lock is needed, so there is one name and one

@@ -3,7 +3,8 @@
     leasehold run stock -- python3 stock.py shop.db tea 3
 
 The token of the lock goes into the transaction that writes. A process that is frozen past its time and goes on after
-another one has been there changes nothing and exits 76. Python's own sqlite3 is all it takes.
+another one has been there changes nothing and exits 76. Python's own sqlite3 is all it takes,
+and a table of the shop's: CREATE TABLE stock (item TEXT PRIMARY KEY, count INTEGER).
 """
 
 import os

@@ -44,3 +44,14 @@ fn a_time_that_is_not_the_requests_makes_another_request_of_each_try() {
         assert_eq!(shop.number(CHARGED), 2);
     }
 }
+
+#[test]
+fn a_customer_whose_number_could_be_read_as_more_is_refused() {
+    for shop in Shop::each(TABLES) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_charge"));
+        let refused = command.args([&shop.url(), "4711/990", "1", "2026-11-30T02:00:00Z"]);
+        let refused = refused.output().unwrap();
+        assert!(!refused.status.success());
+        assert_eq!(shop.number(CHARGED), 0);
+    }
+}

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "once/endings.rs"]
+mod endings;
 
 use std::fs;
 use std::process::Stdio;

@@ -119,6 +119,31 @@ fn mode_and_owner_stay() {
     assert_eq!(fs::read(&path).unwrap(), b"new");
 }
 
+/// Not even while they are written, or by who opens the new file then and reads later.
+#[test]
+fn contents_that_are_not_for_everybody_never_lie_open() {
+    // In memory, so that most of the time goes into what is between making and renaming.
+    let folder = tempfile::tempdir_in("/dev/shm").map_or_else(|_| Folder::new(), Folder);
+    let path = folder.path("stock");
+    fs::write(&path, "old").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let file = folder.fenced("stock");
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for _ in 0..3000 {
+                assert_eq!(file.replace(mark("1"), b"new").unwrap(), Checked::Accepted);
+            }
+        });
+        while !writer.is_finished() {
+            for name in ["stock", "stock.fence.data"] {
+                if let Ok(found) = fs::metadata(folder.path(name)) {
+                    assert_eq!(found.mode() & 0o077, 0, "{name}: {:o}", found.mode());
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn the_mark_is_not_for_everybody_and_is_shared_as_the_folder_is() {
     let folder = Folder::new();

@@ -103,6 +103,11 @@ async fn the_newest_holder_writes_and_an_older_one_does_not() {
                 "9.9007199254740994",
                 stale("10.9007199254740993", "9.9007199254740994"),
             ),
+            // Of an older epoch also with the same token.
+            (
+                "9.9007199254740993",
+                stale("10.9007199254740993", "9.9007199254740993"),
+            ),
         ] {
             assert_eq!(write(&mut conn, text).await.unwrap(), came, "{text}");
         }

@@ -237,7 +237,13 @@ async fn above_read_committed_a_check_that_waited_is_told_to_try_again() {
 async fn the_commit_of_a_mark_waits_for_the_disk_though_the_session_does_not() {
     let server = Postgres::start().unwrap();
     let mut client = connect(&server).await;
-    for (set, used) in [("off", "on"), ("local", "local"), ("on", "on")] {
+    // The same mark again is a write, too.
+    for (set, used) in [
+        ("off", "on"),
+        ("off", "on"),
+        ("local", "local"),
+        ("on", "on"),
+    ] {
         client
             .batch_execute(&format!("SET synchronous_commit = {set}"))
             .await
@@ -261,6 +267,13 @@ async fn the_commit_of_a_mark_waits_for_the_disk_though_the_session_does_not() {
             .unwrap();
         assert_eq!(row.get::<_, String>(0), set, "the session was changed");
     }
+    let off = "SET synchronous_commit = off";
+    client.batch_execute(off).await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    let advanced = postgres::advance(&transaction, &stock(), 1).await;
+    assert_eq!(advanced.unwrap(), Seen::new(1, None));
+    let row = transaction.query_one("SHOW synchronous_commit", &[]).await;
+    assert_eq!(row.unwrap().get::<_, String>(0), "on");
 }
 
 #[tokio::test]

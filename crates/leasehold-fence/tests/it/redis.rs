@@ -56,7 +56,7 @@ async fn every_server_compares_exactly_and_sets_for_the_newest_alone() {
             redis::seen(&mut connection, &stock).await.unwrap(),
             Seen::default()
         );
-        for (text, came) in [
+        for (number, (text, came)) in [
             ("7", Checked::Accepted),
             ("7", Checked::Accepted),
             ("6", stale("7", "6")),
@@ -76,14 +76,17 @@ async fn every_server_compares_exactly_and_sets_for_the_newest_alone() {
             ("18446744073709551615", stale("1.1", "18446744073709551615")),
             ("4294967295.2", Checked::Accepted),
             ("4294967294.3", stale("4294967295.2", "4294967294.3")),
-        ] {
+        ]
+        .into_iter()
+        .enumerate()
+        {
             let before = held(&mut connection, COUNT).await;
-            let set = redis::set(&mut connection, &stock, mark(text), COUNT, text)
+            let set = redis::set(&mut connection, &stock, mark(text), COUNT, number)
                 .await
                 .unwrap();
             assert_eq!(set, came, "{edition:?} {text}");
             let expected = if came == Checked::Accepted {
-                Some(text.to_owned())
+                Some(number.to_string())
             } else {
                 before
             };
@@ -234,6 +237,16 @@ async fn a_script_of_the_callers_own_is_fenced_by_the_block_before_it() {
     assert_eq!(offer("6").await, -1);
     assert_eq!(offer("8").await, 4);
     assert_eq!(held(&mut connection, COUNT).await.unwrap(), "4");
+    // What is no mark as `text` writes it writes nothing, and hinders nobody.
+    for no_mark in ["9", "", "00000000000000000000000000000x"] {
+        let mut call = take.prepare_invoke();
+        call.key(redis::key(&stock)).key(COUNT).arg(no_mark).arg(3);
+        let left: ::redis::RedisResult<i64> = call.invoke_async(&mut connection).await;
+        left.unwrap_err();
+    }
+    assert_eq!(held(&mut connection, COUNT).await.unwrap(), "4");
+    let seen = redis::seen(&mut connection, &stock).await.unwrap();
+    assert_eq!(seen, mark("8").into());
 }
 
 #[tokio::test]

@@ -195,6 +195,9 @@ fn a_database_that_does_not_wait_for_the_disk_is_refused() {
                 assert!(error.to_string().contains("synchronous = FULL"), "{error}");
             }
         }
+        let transaction = database.transaction().unwrap();
+        let advanced = sqlite::advance(&transaction, &stock(), 1);
+        assert_eq!(advanced.is_ok(), fits, "{level}: {advanced:?}");
     }
 }
 
@@ -233,6 +236,7 @@ fn the_plain_statements_take_no_text_for_a_number() {
     // A number that came as text counts as the number.
     assert_eq!(offered(&"6").unwrap(), 0);
     assert_eq!(offered(&"10").unwrap(), 1);
+    assert_eq!(offered(&10).unwrap(), 1);
     assert_eq!(offered(&"9").unwrap(), 0);
     // What isn't one would be above every number.
     for token in [

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod durable;
 mod holding;
 mod places;
 
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
             "unfenced holder" => holder(&place, false),
             "late" => late(&place),
             "restless" => restless(&place),
+            "twice" => durable::twice(&place),
             other => panic!("no role {other}"),
         }
         return ExitCode::SUCCESS;
@@ -66,12 +68,18 @@ fn main() -> ExitCode {
             checked_before_reading,
         ),
     ];
-    let trials = Site::KINDS.iter().flat_map(|kind| {
-        cases.map(|(name, case)| {
-            Trial::test(format!("{kind}::{name}"), move || {
-                case(&Site::new(kind));
-                Ok(())
-            })
+    let of_files: Case = (
+        "a_write_waits_for_the_disk_with_its_mark_before_its_contents",
+        durable::mark_and_contents_are_waited_for,
+    );
+    let trials = Site::KINDS
+        .iter()
+        .flat_map(|kind| cases.map(|case| (*kind, case)));
+    let trials = trials.chain([("file", of_files)]);
+    let trials = trials.map(|(kind, (name, case))| {
+        Trial::test(format!("{kind}::{name}"), move || {
+            case(&Site::new(kind));
+            Ok(())
         })
     });
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
@@ -81,7 +89,7 @@ fn main() -> ExitCode {
 struct Site {
     place: String,
     locks: String,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     _server: Box<dyn Any>,
 }
 
@@ -107,21 +115,25 @@ impl Site {
         Self {
             place: format!("{kind}:{place}"),
             locks: format!("sqlite://{path}/locks.db"),
-            _folder: folder,
+            folder,
             _server: server,
         }
     }
 
     fn start(&self, role: &str) -> Writer {
-        let child = Command::new(std::env::current_exe().unwrap())
+        self.start_with(role, |_| {})
+    }
+
+    fn start_with(&self, role: &str, more: impl Fn(&mut Command)) -> Writer {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
             .env(ROLE, role)
             .env(PLACE, &self.place)
             .env(LOCKS, &self.locks)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Writer(child)
+            .stdout(Stdio::piped());
+        more(&mut command);
+        Writer(command.spawn().unwrap())
     }
 
     /// Freezes a holder, but not within a renewal: it would keep the lock's file locked, and nobody be the next holder.
@@ -178,7 +190,7 @@ fn holder(place: &str, fenced: bool) {
     }
     let number = place.read();
     say(&format!("read {number}"));
-    stdin().lock().read_line(&mut String::new()).unwrap();
+    wait_for_a_line();
     // The write was on its way when the process was frozen: nobody asks the guard any more.
     if fenced {
         match place.write(hold.mark(), number + 1) {
@@ -195,6 +207,10 @@ fn say(text: &str) {
     let mut out = stdout().lock();
     writeln!(out, "{text}").unwrap();
     out.flush().unwrap();
+}
+
+fn wait_for_a_line() {
+    stdin().lock().read_line(&mut String::new()).unwrap();
 }
 
 /// Freezes a holder, lets the next one add one, and lets the first go on; what the first says, and the other's mark.

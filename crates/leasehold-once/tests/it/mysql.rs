@@ -150,6 +150,53 @@ async fn the_plain_statements_say_by_their_rows_what_came_of_it() {
     .await;
 }
 
+/// Whoever asks, and whatever his session is set to, it is the server's one clock and the same key.
+#[tokio::test]
+async fn sessions_of_other_time_zones_and_character_sets_agree() {
+    on_each(async |server| {
+        let (mut conn, mut other) = (connect(&server).await, connect(&server).await);
+        let nightly = nightly().per(24 * HOUR);
+        let zones = ["-11:00", "+13:00"].map(|zone| format!("SET time_zone = '{zone}'"));
+        conn.query_drop(&zones[0]).await.unwrap();
+        other.query_drop(&zones[1]).await.unwrap();
+        assert_eq!(begin(&mut conn, &nightly, "7").await.unwrap(), Begun::First);
+        assert_eq!(finish(&mut other, &nightly, "7").await, Finished::Recorded);
+        for asks in [&mut conn, &mut other] {
+            let Begun::Done(success) = begin(asks, &nightly, "8").await.unwrap() else {
+                panic!("it is due again");
+            };
+            assert!(success.age < HOUR, "{success:?}");
+            let took = success.ended.duration_since(success.started).unwrap();
+            assert!(took < HOUR, "{success:?}");
+        }
+
+        other.query_drop("SET NAMES latin1").await.unwrap();
+        let (latin, lock, none) = (b"caf\xe9".as_slice(), b"\xe9".as_slice(), None::<i64>);
+        other
+            .exec_drop(MYSQL.place.unwrap(), (latin,))
+            .await
+            .unwrap();
+        let parameters = (lock, 0, 7, none, latin, lock, none, 0, 7, 0, 7);
+        other.exec_drop(MYSQL.begin, parameters).await.unwrap();
+        assert_eq!(other.affected_rows(), 1);
+        let cafe = Once::new(Name::new("caf\u{e9}").unwrap());
+        let mut transaction = conn.start_transaction(TxOpts::default()).await.unwrap();
+        let pass: Pass = "\u{e9}:7".parse().unwrap();
+        let begun = mysql::begin(&mut transaction, &cafe, &pass).await.unwrap();
+        assert!(
+            matches!(&begun, Begun::Running(by) if by.by == pass),
+            "{begun:?}"
+        );
+        transaction.rollback().await.unwrap();
+        let finish = (b"".as_slice(), none, latin, lock, 0, 7);
+        other.exec_drop(MYSQL.finish, finish).await.unwrap();
+        assert_eq!(other.affected_rows(), 1);
+        let done = mysql::done(&mut conn, &cafe, pass.name()).await.unwrap();
+        assert!(done.is_some());
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn records_whose_time_is_over_are_swept_in_parts() {
     on_each(async |server| {

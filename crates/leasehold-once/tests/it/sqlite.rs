@@ -123,6 +123,21 @@ fn what_cannot_be_right_is_refused() {
 }
 
 #[test]
+fn a_success_that_a_power_cut_could_take_back_is_not_stored() {
+    let mut database = open();
+    assert_eq!(begin(&mut database, &nightly(), "7"), Begun::First);
+    database
+        .execute_batch("PRAGMA synchronous = NORMAL")
+        .unwrap();
+    let transaction = database.transaction().unwrap();
+    let error = sqlite::finish(&transaction, &nightly(), &pass("7"), b"").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    transaction.commit().unwrap();
+    database.execute_batch("PRAGMA synchronous = FULL").unwrap();
+    assert_eq!(finish(&mut database, &nightly(), "7"), Finished::Recorded);
+}
+
+#[test]
 fn a_transaction_that_read_before_somebody_else_wrote_is_told_why() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().join("app.db");

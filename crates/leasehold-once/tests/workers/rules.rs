@@ -13,7 +13,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// What a rule is called, and what shows it in an empty database.
 pub(crate) type Rule = (&'static str, fn(&mut dyn Database));
 
-pub(crate) const RULES: [Rule; 8] = [
+pub(crate) const RULES: [Rule; 9] = [
     (
         "a_repeat_gets_the_result_of_the_first_and_its_times",
         repeats,
@@ -33,6 +33,10 @@ pub(crate) const RULES: [Rule; 8] = [
     (
         "a_period_counts_from_the_start_of_the_last_success_with_a_tenth_as_slack",
         periods,
+    ),
+    (
+        "who_asks_in_the_moment_in_which_a_success_gets_due_is_told_so_or_works",
+        gets_due,
     ),
     ("a_record_is_forgotten_after_its_time", expires),
     ("a_store_whose_clock_went_back_does_not_repeat", clock_back),
@@ -124,8 +128,14 @@ fn repeats(database: &mut dyn Database) {
 
 fn takes_over(database: &mut dyn Database) {
     // Of numbers, not of texts; and beyond what a floating-point number tells apart.
-    let far = "9007199254740993";
-    for (older, same, newer) in [("6", "7", "10"), ("9007199254740992", far, "1.1")] {
+    let (far, next) = ("9007199254740992", "9007199254740993");
+    for (older, same, newer) in [
+        ("6", "7", "10"),
+        ("9007199254740991", far, next),
+        (far, next, "1.1"),
+        // The token alone would be the same.
+        ("1.7", "2.7", "3.7"),
+    ] {
         let once = once(same);
         assert_eq!(begin(database, &once, same), Begun::First);
         for mark in [older, same] {
@@ -185,6 +195,9 @@ fn fails(database: &mut dyn Database) {
     assert!(matches!(begin(database, &once, "6"), Begun::Stale(_)));
     assert_eq!(finish(database, &once, "7"), Finished::NotBegun);
     assert_eq!(begin(database, &once, "7"), Begun::First);
+    // Nothing of the attempt before is left.
+    let record = &database.list("")[0];
+    assert_eq!((record.state, record.ended), (State::Running, None));
     assert!(database.fail(&once, &pass("7")).unwrap());
     succeed(database, &once, "8");
     // A success is not taken back.
@@ -224,6 +237,23 @@ fn periods(database: &mut dyn Database) {
     assert_eq!(done(begin(database, &long, "2")).result, b"1");
     age(database, HOUR);
     assert_eq!(begin(database, &long, "2"), Begun::First);
+}
+
+/// Beginning and the reason why not are two statements, and time goes on between them.
+fn gets_due(database: &mut dyn Database) {
+    let before = Duration::from_millis(30);
+    for round in 0..20 {
+        let once = once(&format!("round/{round}")).per(HOUR);
+        succeed(database, &once, "1");
+        age(database, once.window().unwrap() - before);
+        loop {
+            match begin(database, &once, "2") {
+                Begun::First => break,
+                Begun::Done(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }
 
 fn expires(database: &mut dyn Database) {

@@ -136,7 +136,10 @@ pub(crate) fn who(identity: Option<&Identity>) -> String {
             program,
             ..
         }) => clean(&format!("{user}@{host} ({program}, pid {pid})")),
-        None => "a client of another make".into(),
+        None => {
+            "somebody who has left no note: a client of another make, or one that has just got it"
+                .into()
+        }
     }
 }
 
@@ -211,10 +214,10 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_of_another_make_is_said_to_be_one() {
+    fn a_holder_without_a_note_is_not_named() {
         assert_eq!(
             holder(&Holder::new(None, None)),
-            "held by a client of another make"
+            "held by somebody who has left no note: a client of another make, or one that has just got it"
         );
         let json = serde_json::to_value(HolderJson::from(&Holder::new(None, None))).unwrap();
         assert_eq!(

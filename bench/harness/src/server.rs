@@ -19,6 +19,8 @@ const COUNTING: &str = r#""telemetry":{"prometheus_retention_time":"24h"}"#;
 
 /// A process has several sessions, a peer one for each contender.
 const SESSIONS: &str = "max_connections=400";
+/// As many as are held at once; the default makes room for a client's 6,400.
+const LOCKS: &str = "max_locks_per_transaction=400";
 
 /// The count of a store that doesn't tell one request from another.
 pub(crate) const REQUESTS: &str = "requests";
@@ -88,7 +90,7 @@ impl Server {
             Store::ZooKeeper => Self::ZooKeeper(ZooKeeper::start(1).map_err(text)?),
             Store::Consul => Self::Consul(Consul::start_with(1, COUNTING, None).map_err(text)?),
             Store::Postgres => {
-                Self::Postgres(Postgres::start_with(&[SESSIONS], None).map_err(text)?)
+                Self::Postgres(Postgres::start_with(&[SESSIONS, LOCKS], None).map_err(text)?)
             }
             Store::Mysql => {
                 let mysql = Mysql::start_with(MysqlEdition::MySql, &[SESSIONS], None);

@@ -23,7 +23,7 @@
 use leasehold_core::{Error, Name, Result};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row, Transaction};
+use tokio_postgres::{GenericClient, Row, Statement, Transaction};
 
 use crate::mark::{Checked, Mark, Seen};
 use crate::on_postgres::{
@@ -70,18 +70,66 @@ pub async fn prepare(client: &impl GenericClient) -> Result<()> {
 /// # Cancel safety
 /// Dropped, the transaction can only be rolled back.
 pub async fn check(transaction: &Transaction<'_>, resource: &Name, mark: Mark) -> Result<Checked> {
+    check_by(None, transaction, resource, mark).await
+}
+
+/// The check, prepared on one connection, for whoever writes often: the server parses and plans it once, and not for
+/// each write.
+#[derive(Clone, Debug)]
+pub struct Prepared(Statement);
+
+impl Prepared {
+    /// Makes the table as [`prepare`] does, and prepares the check on this connection.
+    ///
+    /// # Errors
+    /// As [`check`].
+    ///
+    /// # Cancel safety
+    /// Dropped, it may have taken effect.
+    pub async fn on(client: &impl GenericClient) -> Result<Self> {
+        prepare(client).await?;
+        let prepared = client.prepare_typed(&CHECK, &TYPES).await;
+        let prepared = prepared.map_err(|error| fault(error).during("prepare"))?;
+        Ok(Self(prepared))
+    }
+
+    /// As [`check`], in a transaction of the connection that it was prepared on.
+    ///
+    /// # Errors
+    /// As [`check`]; `Unavailable` on another connection.
+    ///
+    /// # Cancel safety
+    /// Dropped, the transaction can only be rolled back.
+    pub async fn check(
+        &self,
+        transaction: &Transaction<'_>,
+        resource: &Name,
+        mark: Mark,
+    ) -> Result<Checked> {
+        check_by(Some(&self.0), transaction, resource, mark).await
+    }
+}
+
+const TYPES: [Type; 3] = [Type::TEXT, Type::INT8, Type::INT8];
+
+async fn check_by(
+    prepared: Option<&Statement>,
+    transaction: &Transaction<'_>,
+    resource: &Name,
+    mark: Mark,
+) -> Result<Checked> {
     let check = async || -> Result<Checked> {
         let (epoch, token) = sql::parameters(mark)?;
-        let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
-            (&resource.as_str(), Type::TEXT),
-            (&epoch, Type::INT8),
-            (&token, Type::INT8),
-        ];
-        let accepted = transaction
-            .query_typed(&CHECK, &parameters)
-            .await
-            .map_err(fault)?;
-        if accepted.len() == 1 {
+        let name = resource.as_str();
+        let values: [&(dyn ToSql + Sync); 3] = [&name, &epoch, &token];
+        let accepted = match prepared {
+            Some(prepared) => transaction.query(prepared, &values).await,
+            None => {
+                let typed: Vec<_> = values.into_iter().zip(TYPES).collect();
+                transaction.query_typed(&CHECK, &typed).await
+            }
+        };
+        if accepted.map_err(fault)?.len() == 1 {
             return Ok(Checked::Accepted);
         }
         Ok(read(transaction, resource).await?.check(mark))

@@ -23,6 +23,8 @@
 //! # }
 //! ```
 
+mod prepared;
+
 use std::sync::LazyLock;
 
 use leasehold_core::{Error, ErrorKind, Name, Result};
@@ -31,11 +33,13 @@ use leasehold_fence::postgres::{DURABLE, said};
 use leasehold_fence::sql::parameters;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Transaction};
+use tokio_postgres::{GenericClient, Statement, Transaction};
 
 use crate::record::{Begun, Finished, Once, Record, Success};
 use crate::row::{ROUNDS, Row, span, undecided};
 use crate::sql::POSTGRES;
+
+pub use prepared::Prepared;
 
 /// Answers a row where the table is there.
 const THERE: &str = "SELECT 1 WHERE to_regclass('leasehold_once') IS NOT NULL";
@@ -43,7 +47,29 @@ const THERE: &str = "SELECT 1 WHERE to_regclass('leasehold_once') IS NOT NULL";
 static BEGIN: LazyLock<String> = LazyLock::new(|| format!("{}\n{DURABLE}", POSTGRES.begin));
 static FINISH: LazyLock<String> = LazyLock::new(|| format!("{}\n{DURABLE}", POSTGRES.finish));
 
+const BEGIN_TYPES: [Type; 6] = [
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT8,
+    Type::INT8,
+    Type::INT8,
+    Type::INT8,
+];
+const FINISH_TYPES: [Type; 6] = [
+    Type::BYTEA,
+    Type::INT8,
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT8,
+    Type::INT8,
+];
+
 type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+type Values<'a> = [&'a (dyn ToSql + Sync); 6];
+
+fn typed(values: Values<'_>, types: [Type; 6]) -> Vec<Parameter<'_>> {
+    values.into_iter().zip(types).collect()
+}
 
 /// Makes the table for the records, unless it is there: then the role needs no right to make one.
 ///
@@ -93,23 +119,30 @@ pub async fn prepare(client: &impl GenericClient) -> Result<()> {
 /// # Cancel safety
 /// Dropped, the transaction can only be rolled back.
 pub async fn begin(transaction: &Transaction<'_>, once: &Once, pass: &Pass) -> Result<Begun> {
+    begin_by(None, transaction, once, pass).await
+}
+
+async fn begin_by(
+    prepared: Option<&Statement>,
+    transaction: &Transaction<'_>,
+    once: &Once,
+    pass: &Pass,
+) -> Result<Begun> {
     let (key, lock) = (once.key().as_str(), pass.name().as_str());
     let begin = async || -> Result<Begun> {
         let (epoch, token) = parameters(pass.mark())?;
         let (kept, window) = (span(once.attempt_kept()), span(once.window()));
-        let parameters: [Parameter<'_>; 6] = [
-            (&key, Type::TEXT),
-            (&lock, Type::TEXT),
-            (&epoch, Type::INT8),
-            (&token, Type::INT8),
-            (&kept, Type::INT8),
-            (&window, Type::INT8),
-        ];
+        let values: Values<'_> = [&key, &lock, &epoch, &token, &kept, &window];
         for _ in 0..ROUNDS {
-            let first = transaction
-                .query_typed(&BEGIN, &parameters)
-                .await
-                .map_err(fault)?;
+            let first = match prepared {
+                Some(prepared) => transaction.query(prepared, &values).await,
+                None => {
+                    transaction
+                        .query_typed(&BEGIN, &typed(values, BEGIN_TYPES))
+                        .await
+                }
+            };
+            let first = first.map_err(fault)?;
             if first.len() == 1 {
                 return Ok(Begun::First);
             }
@@ -141,23 +174,30 @@ pub async fn finish(
     pass: &Pass,
     result: &[u8],
 ) -> Result<Finished> {
+    finish_by(None, transaction, once, pass, result).await
+}
+
+async fn finish_by(
+    prepared: Option<&Statement>,
+    transaction: &Transaction<'_>,
+    once: &Once,
+    pass: &Pass,
+    result: &[u8],
+) -> Result<Finished> {
     let (key, lock) = (once.key().as_str(), pass.name().as_str());
     let finish = async || -> Result<Finished> {
         let (epoch, token) = parameters(pass.mark())?;
         let kept = span(once.kept());
-        let parameters: [Parameter<'_>; 6] = [
-            (&result, Type::BYTEA),
-            (&kept, Type::INT8),
-            (&key, Type::TEXT),
-            (&lock, Type::TEXT),
-            (&epoch, Type::INT8),
-            (&token, Type::INT8),
-        ];
-        let recorded = transaction
-            .query_typed(&FINISH, &parameters)
-            .await
-            .map_err(fault)?;
-        if recorded.len() == 1 {
+        let values: Values<'_> = [&result, &kept, &key, &lock, &epoch, &token];
+        let recorded = match prepared {
+            Some(prepared) => transaction.query(prepared, &values).await,
+            None => {
+                transaction
+                    .query_typed(&FINISH, &typed(values, FINISH_TYPES))
+                    .await
+            }
+        };
+        if recorded.map_err(fault)?.len() == 1 {
             return Ok(Finished::Recorded);
         }
         match read(transaction, key).await.map_err(fault)? {

@@ -7,6 +7,8 @@ mod postgres;
 mod redis;
 mod sqlite;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use leasehold_bench_load::{Result, text};
 use leasehold_fence::Pass;
 use leasehold_once::{Begun, Finished, Once};
@@ -38,21 +40,21 @@ pub(crate) const PLACES: [Open; 5] = [
 
 /// Keys that were never there, and the hold that all are begun under.
 struct Keys {
-    next: u64,
     pass: Pass,
 }
+
+/// Ways may have a table in common.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Keys {
     fn new() -> Result<Self> {
         Ok(Self {
-            next: 0,
             pass: "charges:41".parse().map_err(text)?,
         })
     }
 
-    fn next(&mut self) -> Result<Once> {
-        self.next += 1;
-        let key = format!("charge/{:012}", self.next);
+    fn next(&self) -> Result<Once> {
+        let key = format!("charge/{:012}", NEXT.fetch_add(1, Ordering::Relaxed));
         Ok(Once::new(key.parse().map_err(text)?))
     }
 }

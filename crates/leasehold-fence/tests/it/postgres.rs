@@ -103,6 +103,38 @@ async fn the_newest_holder_writes_and_an_older_one_does_not() {
 }
 
 #[tokio::test]
+async fn a_prepared_check_decides_as_the_other_one_does() {
+    let server = Postgres::start().unwrap();
+    let mut client = connect(&server).await;
+    client
+        .batch_execute("SET synchronous_commit = off")
+        .await
+        .unwrap();
+    let prepared = postgres::Prepared::on(&client).await.unwrap();
+    for (text, came) in [
+        ("7", Checked::Accepted),
+        ("7", Checked::Accepted),
+        ("6", stale("7", "6")),
+        ("1.1", Checked::Accepted),
+    ] {
+        let transaction = client.transaction().await.unwrap();
+        let checked = prepared.check(&transaction, &stock(), mark(text)).await;
+        assert_eq!(checked.unwrap(), came, "{text}");
+        if came == Checked::Accepted {
+            let waits = "SELECT current_setting('synchronous_commit')";
+            let waits = transaction.query_one(waits, &[]).await.unwrap();
+            assert_eq!(waits.get::<_, &str>(0), "on");
+            transaction.commit().await.unwrap();
+        }
+    }
+    assert_eq!(write(&mut client, "9").await.unwrap(), stale("1.1", "9"));
+    let mut other = connect(&server).await;
+    let transaction = other.transaction().await.unwrap();
+    let elsewhere = prepared.check(&transaction, &stock(), mark("2.1")).await;
+    assert_eq!(elsewhere.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
 async fn an_older_holder_that_was_accepted_first_is_waited_for() {
     let server = Postgres::start().unwrap();
     let mut older = connect(&server).await;

@@ -58,6 +58,28 @@ async fn age(client: &Client, by: Duration) {
 }
 
 #[tokio::test]
+async fn prepared_statements_decide_as_the_others_do() {
+    let server = Postgres::start().unwrap();
+    let mut client = connect(&server).await;
+    let prepared = postgres::Prepared::on(&client).await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    let begun = prepared.begin(&transaction, &nightly(), &pass("7")).await;
+    assert_eq!(begun.unwrap(), Begun::First);
+    for (token, is_recorded) in [("6", false), ("7", true)] {
+        let (once, pass) = (nightly(), pass(token));
+        let finished = prepared.finish(&transaction, &once, &pass, b"seven");
+        assert_eq!(finished.await.unwrap() == Finished::Recorded, is_recorded);
+    }
+    transaction.commit().await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    let again = prepared.begin(&transaction, &nightly(), &pass("8")).await;
+    let Begun::Done(success) = again.unwrap() else {
+        panic!("it has happened");
+    };
+    assert_eq!((success.by, success.result), (pass("7"), b"seven".to_vec()));
+}
+
+#[tokio::test]
 async fn an_attempt_starts_when_it_begins_and_not_with_its_transaction() {
     let server = Postgres::start().unwrap();
     let mut client = connect(&server).await;

@@ -272,7 +272,7 @@ pub async fn unlock<S: AdvisoryStore>(
 }
 
 /// Ends the holds of a session that an operator has taken away: its locks, each with the token that was.
-pub fn end_broken<S: AdvisoryStore>(session: &Session<S>, broken: &[(Name, Token)]) {
+pub fn end_broken<S: SessionStore<Made = Token>>(session: &Session<S>, broken: &[(Name, Token)]) {
     let now = clock::now().boot;
     for (lock, token) in broken {
         session.place(lock, |place| {
@@ -280,5 +280,60 @@ pub fn end_broken<S: AdvisoryStore>(session: &Session<S>, broken: &[(Name, Token
                 place.cut_short(now);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{LossReason, Renewal};
+    use crate::session::{Pool, end};
+
+    const TTL: Duration = Duration::from_secs(60);
+
+    /// A store whose sessions stay.
+    #[derive(Debug)]
+    struct Staying;
+
+    #[async_trait]
+    impl SessionStore for Staying {
+        type Live = ();
+        type Made = Token;
+
+        async fn begin(&self, session: &Arc<Session<Self>>) -> Result<((), Pulse)> {
+            Ok(((), Pulse::new(clock::now(), session.asked())))
+        }
+
+        async fn beat(&self, session: &Session<Self>, (): &()) -> Result<Option<Pulse>> {
+            Ok(Some(Pulse::new(clock::now(), session.asked())))
+        }
+
+        async fn give_up(&self, _: &Session<Self>, _: &Name) -> Result<()> {
+            Ok(())
+        }
+
+        async fn end(&self, (): ()) {}
+    }
+
+    /// That an older hold was taken away may be heard of after the next grant.
+    #[tokio::test]
+    async fn a_break_ends_the_hold_that_it_names_and_no_newer_one() {
+        let pool = Arc::new(Pool::new(Arc::new(Staying)));
+        let name = Name::new("x").unwrap();
+        let seat = pool.seat(&name, TTL).unwrap();
+        seat.session.ready().await.unwrap();
+        let (older, newer) = (Token::new(1).unwrap(), Token::new(2).unwrap());
+        seat.with(|place| {
+            place.send(end(clock::now(), TTL));
+            place.answered();
+            place.made = Some(newer);
+        });
+        let pulse = Pulse::new(clock::now(), TTL);
+        end_broken(&seat.session, &[(name.clone(), older)]);
+        let renewal = seat.renewed(&pulse, TTL);
+        assert!(matches!(renewal, Renewal::Renewed { .. }), "{renewal:?}");
+        end_broken(&seat.session, &[(name, newer)]);
+        let renewal = seat.renewed(&pulse, TTL);
+        assert_eq!(renewal, Renewal::Lost(LossReason::Expired));
     }
 }

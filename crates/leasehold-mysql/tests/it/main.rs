@@ -9,3 +9,4 @@ mod proxy;
 mod readme;
 mod settings;
 mod sharing;
+mod tries;

@@ -12,3 +12,4 @@ mod readme;
 mod sharing;
 mod sqlx;
 mod transactions;
+mod tries;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ::redis::AsyncConnectionConfig;
 use ::redis::aio::MultiplexedConnection;
 use leasehold_core::{ErrorKind, Name};
 use leasehold_fence::Pass;
@@ -12,7 +13,12 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 async fn connect(server: &Redis) -> MultiplexedConnection {
     let client = ::redis::Client::open(server.url()).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
+    // The driver's own time is half a second, which a busy machine takes.
+    let patient = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(HOUR))
+        .set_response_timeout(Some(HOUR));
+    let connection = client.get_multiplexed_async_connection_with_config(&patient);
+    connection.await.unwrap()
 }
 
 async fn ask<T: ::redis::FromRedisValue>(

@@ -1,3 +1,6 @@
+use std::time::Duration;
+
+use ::redis::AsyncConnectionConfig;
 use ::redis::aio::MultiplexedConnection;
 use leasehold_core::{Name, Result};
 use leasehold_fence::Pass;
@@ -7,6 +10,9 @@ use tokio::runtime::Runtime;
 use super::{Database, runtime};
 
 pub(super) struct Redis(Runtime, MultiplexedConnection);
+
+/// Longer than anything takes on a busy machine; the driver's own is half a second.
+const LONG: Duration = Duration::from_secs(60);
 
 /// Makes every record older, and one whose time is over then is no more.
 const AGE: &str = "for _, key in ipairs(redis.call('KEYS', 'leasehold:once:*')) do
@@ -21,8 +27,11 @@ impl Redis {
     pub(super) fn open(url: &str) -> Self {
         let runtime = runtime();
         let client = ::redis::Client::open(url).unwrap();
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(LONG))
+            .set_response_timeout(Some(LONG));
         let connection = runtime
-            .block_on(client.get_multiplexed_async_connection())
+            .block_on(client.get_multiplexed_async_connection_with_config(&patient))
             .unwrap();
         Self(runtime, connection)
     }

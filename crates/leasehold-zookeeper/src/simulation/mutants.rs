@@ -88,7 +88,12 @@ fn orphans_that_stay() {
 
 #[test]
 fn a_place_that_is_kept_though_it_went_with_the_lock() {
-    fault(Fault::KeepsWhatIsGone, &["never served"]);
+    let setup = Setup {
+        fault: Some(Fault::KeepsWhatIsGone),
+        broken: None,
+    };
+    // It takes a node that goes between two requests of one try: the first seed that has one is 11,156.
+    seeds::shows_among(11_000..15_000, &["never served"], || setup.worker());
 }
 
 #[test]

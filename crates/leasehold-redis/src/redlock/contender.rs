@@ -310,13 +310,15 @@ impl Contender for RedlockContender {
                 Ok(Tried::Busy(self.busy(place, retry_in)))
             }
             Outcome::NoMajority { answered } => Err(self.no_majority(answered)),
+            // They are there: who waits goes on, as at other stores.
             Outcome::Late => Err(Error::new(
                 ErrorKind::Unavailable,
                 format!(
                     "the nodes' answers took so long that too little of the TTL of {:?} was left",
                     self.ttl
                 ),
-            )),
+            )
+            .answered()),
         }
     }
 

@@ -382,7 +382,7 @@ async fn holder_that_dies_or_freezes_is_followed_and_knows_on_waking() {
 async fn client_frozen_between_the_lock_and_its_token_is_granted_nothing_of_others() {
     let mut nodes = five();
     let client = connect(&nodes.url()).await;
-    let ttl = ms(1500);
+    let ttl = ms(1000);
     // It waits long enough for an answer that comes when it is stopped.
     let mut frozen = Agent::start(&format!("{}?node-timeout=3s", nodes.url()));
     frozen.take("a", ttl);

@@ -27,7 +27,7 @@ usage: cargo xtask COMMAND
   check    the same without the tests
   servers  bring the real servers that tests need, all or those named
   up NAME  start a server, for example redis, print its URL, stop it on Ctrl-C
-  bench [sqlite|redis|redlock|etcd|zookeeper|consul|fence] [--peers] [--quick] [--write]
+  bench [sqlite|redis|redlock|etcd|zookeeper|consul|postgres|mysql|fence|once] [--peers] [--quick] [--write]
            measure; --write puts the figures into docs/benchmarks.md
   sim [--seeds N]
            run the simulations with so many fresh seeds

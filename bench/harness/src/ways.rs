@@ -1,6 +1,10 @@
 //! Ways to write, beside each other: what a fence costs, or a record that it has happened. They have no peers.
 
 use leasehold_bench_load::{Result, now, text};
+use leasehold_testkit::servers::Mysql;
+use mysql_async::{Conn, OptsBuilder};
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::Runtime;
 
 use crate::stats::{median, quantile};
 use crate::{Plan, report};
@@ -112,7 +116,29 @@ fn round(plan: &Plan, ways: &mut [Way]) -> Result<Rounds> {
 }
 
 /// One thread for the connection and who writes.
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> Result<Runtime> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build().map_err(text)
+}
+
+/// A connection to the database `app` of a MySQL or MariaDB server.
+pub(crate) fn mysql(server: &Mysql) -> Result<(Runtime, Conn)> {
+    let address = server.address();
+    let options = OptsBuilder::default()
+        .ip_or_hostname(address.ip().to_string())
+        .tcp_port(address.port())
+        .user(Some("root"))
+        .db_name(Some("app"))
+        .prefer_socket(false);
+    let runtime = runtime()?;
+    let conn = runtime.block_on(Conn::new(options)).map_err(text)?;
+    Ok((runtime, conn))
+}
+
+/// A connection to a Redis server.
+pub(crate) fn redis(url: &str) -> Result<(Runtime, MultiplexedConnection)> {
+    let client = redis::Client::open(url).map_err(text)?;
+    let runtime = runtime()?;
+    let connection = runtime.block_on(client.get_multiplexed_async_connection());
+    Ok((runtime, connection.map_err(text)?))
 }

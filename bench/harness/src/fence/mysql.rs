@@ -5,7 +5,7 @@ use leasehold_core::Name;
 use leasehold_fence::{Mark, mysql};
 use leasehold_testkit::servers::{Mysql, MysqlEdition};
 use mysql_async::prelude::Queryable as _;
-use mysql_async::{Conn, OptsBuilder, TxOpts};
+use mysql_async::{Conn, TxOpts};
 use tokio::runtime::Runtime;
 
 use super::{accepted, mark};
@@ -35,19 +35,9 @@ pub(super) fn place(name: &'static str, edition: MysqlEdition) -> Result<Place> 
 }
 
 fn open(server: &Mysql) -> Result<Database> {
-    let runtime = ways::runtime()?;
-    let address = server.address();
-    let options = OptsBuilder::default()
-        .ip_or_hostname(address.ip().to_string())
-        .tcp_port(address.port())
-        .user(Some("root"))
-        .db_name(Some("app"))
-        .prefer_socket(false);
-    let conn = runtime.block_on(async {
-        let mut conn = Conn::new(options).await.map_err(text)?;
-        mysql::prepare(&mut conn).await.map_err(text)?;
-        Ok::<_, String>(conn)
-    })?;
+    let (runtime, mut conn) = ways::mysql(server)?;
+    let prepared = runtime.block_on(mysql::prepare(&mut conn));
+    prepared.map_err(text)?;
     Ok(Database { runtime, conn })
 }
 

@@ -38,11 +38,9 @@ pub(super) fn ways(url: &str) -> Result<Vec<Way>> {
 }
 
 fn open(url: &str) -> Result<Server> {
-    let runtime = ways::runtime()?;
-    let client = redis::Client::open(url).map_err(text)?;
-    let connection = runtime.block_on(client.get_multiplexed_async_connection());
+    let (runtime, connection) = ways::redis(url)?;
     Ok(Server {
-        connection: connection.map_err(text)?,
         runtime,
+        connection,
     })
 }

@@ -4,7 +4,7 @@ use leasehold_bench_load::{Result, text};
 use leasehold_once::mysql;
 use leasehold_testkit::servers::{Mysql, MysqlEdition};
 use mysql_async::prelude::Queryable as _;
-use mysql_async::{Conn, OptsBuilder, TxOpts};
+use mysql_async::{Conn, TxOpts};
 use tokio::runtime::Runtime;
 
 use super::{Keys, RESULT, first, recorded};
@@ -35,19 +35,9 @@ struct Database {
 
 impl Database {
     fn open(server: &Mysql) -> Result<Self> {
-        let runtime = ways::runtime()?;
-        let address = server.address();
-        let options = OptsBuilder::default()
-            .ip_or_hostname(address.ip().to_string())
-            .tcp_port(address.port())
-            .user(Some("root"))
-            .db_name(Some("app"))
-            .prefer_socket(false);
-        let conn = runtime.block_on(async {
-            let mut conn = Conn::new(options).await.map_err(text)?;
-            mysql::prepare(&mut conn).await.map_err(text)?;
-            Ok::<_, String>(conn)
-        })?;
+        let (runtime, mut conn) = ways::mysql(server)?;
+        let prepared = runtime.block_on(mysql::prepare(&mut conn));
+        prepared.map_err(text)?;
         let keys = Keys::new()?;
         Ok(Self {
             runtime,

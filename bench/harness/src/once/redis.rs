@@ -25,12 +25,10 @@ struct Server {
 
 impl Server {
     fn open(url: &str) -> Result<Self> {
-        let runtime = ways::runtime()?;
-        let client = redis::Client::open(url).map_err(text)?;
-        let connection = runtime.block_on(client.get_multiplexed_async_connection());
+        let (runtime, connection) = ways::redis(url)?;
         Ok(Self {
-            connection: connection.map_err(text)?,
             runtime,
+            connection,
             keys: Keys::new()?,
         })
     }

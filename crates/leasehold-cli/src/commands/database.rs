@@ -9,9 +9,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::Context;
 use crate::exit::Failure;
 
-/// Opens the file, which may be a program's own database. Where there is none it becomes a store of locks, and where there is
-/// nothing in it: it is being made, or who made it got no further. With a table of ours alone it could not become one any more. `bare` is the
-/// URL without what is the client's.
+/// Opens the file, which may be a program's own database. Where there is none it becomes a store of locks, and where there
+/// is nothing in it: it is being made, or who made it got no further, and with a table of ours alone it could not become
+/// one any more. `bare` is the URL without what is the client's.
 pub(super) async fn sqlite(
     context: &Context,
     url: StoreUrl,
@@ -19,6 +19,10 @@ pub(super) async fn sqlite(
 ) -> Result<Connection, Failure> {
     let path: PathBuf =
         leasehold_sqlite::file(bare).map_err(|error| Failure::connecting(&error))?;
+    // Before it is touched; a folder that isn't there is made, and looked at, by the store.
+    if let Some(folder) = path.parent().filter(|folder| folder.exists()) {
+        check_local(folder)?;
+    }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || -> rusqlite::Result<Connection> {
         let database = Connection::open_with_flags(&path, flags)?;
@@ -43,9 +47,6 @@ pub(super) async fn sqlite(
             .await
             .map_err(|error| Failure::connecting(&error))?;
         made.close().await;
-    }
-    if let Some(folder) = path.parent() {
-        check_local(folder)?;
     }
     let opened = || -> rusqlite::Result<Connection> {
         let database = open()?;

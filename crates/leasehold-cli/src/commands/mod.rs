@@ -119,7 +119,8 @@ impl Context {
         match tokio::time::timeout(left, answer).await {
             Ok(answer) => answer,
             Err(_) => {
-                let most = self.settings.connect_timeout.value;
+                // Of a first answer's time a part may be over; who records a success waits for longer.
+                let most = self.settings.connect_timeout.value.max(left);
                 Err(failure.unwrap_or_else(|| self.no_answer(most)))
             }
         }

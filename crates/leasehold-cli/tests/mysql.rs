@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use common::{Host, done};
 use leasehold_core::clock;
+use leasehold_testkit::freezing::{freeze, thaw};
 use leasehold_testkit::program::Program;
 use leasehold_testkit::servers::{Authority, Mysql, MysqlEdition};
-use rustix::process::Signal;
 
 fn on_each(test: impl Fn(Mysql)) {
     for edition in MysqlEdition::ALL {
@@ -63,13 +63,13 @@ fn a_stopped_leaseholds_lock_is_free_within_its_ttl_and_two_seconds_and_it_wakes
     on_each(|mysql| {
         let host = Host::on(mysql.url());
         let holding = host.hold("x", &["--ttl", "3s"]);
-        common::signal(holding.pid(), Signal::STOP);
+        freeze(holding.pid()).unwrap();
         let stopped = clock::now();
         host.run(&["run", "x", "--wait", "30s", "--", "true"]).is(0);
         let free = clock::now().since(stopped).steady;
         // The command itself takes a moment, on a busy machine.
         assert!(free < Duration::from_secs(3 + 2 + 2), "free after {free:?}");
-        common::signal(holding.pid(), Signal::CONT);
+        thaw(holding.pid()).unwrap();
         holding.wait().is(76);
     });
 }

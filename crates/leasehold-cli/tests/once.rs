@@ -11,6 +11,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use common::{Done, Host, done};
+use leasehold_testkit::freezing::{freeze, thaw};
 use leasehold_testkit::servers::{Mysql, MysqlEdition, Postgres, Redis, RedisEdition, ServerClock};
 use rusqlite::Connection;
 use rustix::process::Signal;
@@ -256,10 +257,10 @@ fn a_frozen_run_that_wakes_after_a_newer_one_succeeded_records_nothing() {
     let servers = [postgres.url(), redis.url(), mysql.url()].map(Host::on);
     for host in [Host::new()].into_iter().chain(servers) {
         let holding = host.hold("n", &["--once", "k", "--ttl", "3s"]);
-        common::signal(holding.pid(), Signal::STOP);
+        freeze(holding.pid()).unwrap();
         run(&host, "n", &["--once", "k", "--wait", "30s"]).is(0);
         let recorded = host.run(&["once", "list"]).is(0).out;
-        common::signal(holding.pid(), Signal::CONT);
+        thaw(holding.pid()).unwrap();
         holding.end().is(76);
         assert_eq!(ran(&host), 1);
         assert_eq!(host.run(&["once", "list"]).is(0).out, recorded);

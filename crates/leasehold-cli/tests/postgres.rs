@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use common::{Host, done};
 use leasehold_core::clock;
+use leasehold_testkit::freezing::{freeze, thaw};
 use leasehold_testkit::program::Program;
 use leasehold_testkit::servers::{PgBouncer, Postgres};
-use rustix::process::Signal;
 
 #[test]
 fn a_jobs_token_rises_and_what_needs_a_detached_hold_is_refused() {
@@ -55,13 +55,13 @@ fn a_stopped_leaseholds_lock_is_free_within_its_ttl_and_a_second_and_it_wakes_to
     let postgres = Postgres::start().unwrap();
     let host = Host::on(postgres.url());
     let holding = host.hold("x", &["--ttl", "3s"]);
-    common::signal(holding.pid(), Signal::STOP);
+    freeze(holding.pid()).unwrap();
     let stopped = clock::now();
     host.run(&["run", "x", "--wait", "30s", "--", "true"]).is(0);
     let free = clock::now().since(stopped).steady;
     // The command itself takes a moment, on a busy machine.
     assert!(free < Duration::from_secs(3 + 1 + 2), "free after {free:?}");
-    common::signal(holding.pid(), Signal::CONT);
+    thaw(holding.pid()).unwrap();
     holding.wait().is(76);
 }
 

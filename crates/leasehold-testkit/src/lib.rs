@@ -3,6 +3,7 @@
 //! - [`conformance`]: one suite that every store runs, so that its promises hold on every store.
 //! - [`clusters`]: what becomes of a hold when members of a cluster fail.
 //! - [`steps`]: what tests of a store do again and again.
+//! - [`freezing`]: processes stopped where they stand.
 //! - [`history`]: checks what the holders of a lock saw.
 //! - [`servers`]: real servers, and a proxy to cut them off; [`program`]: clients of other makes.
 //! - [`sim`]: a world of clocks, networks and hosts that a seed replays exactly.
@@ -12,6 +13,7 @@
 
 pub mod clusters;
 pub mod conformance;
+pub mod freezing;
 pub mod history;
 pub mod program;
 pub mod readme;

@@ -5,10 +5,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
 
 use crate::conformance::Outcome;
+use crate::freezing::{self, Pid};
 use crate::protocol::{Crowd, CrowdHold, Event, Order, Terms, Wait};
 use crate::worker::MARKER;
 
@@ -175,12 +175,12 @@ impl Worker {
 
     /// Stops the process where it is, as a debugger or a frozen container does.
     pub(crate) fn stop(&self) -> Outcome {
-        self.signal(Signal::STOP)
+        Ok(freezing::freeze(Pid::from_child(&self.child))?)
     }
 
     /// Lets a stopped process go on.
     pub(crate) fn go_on(&self) -> Outcome {
-        self.signal(Signal::CONT)
+        Ok(freezing::thaw(Pid::from_child(&self.child))?)
     }
 
     /// Kills the process and waits until it is gone.
@@ -192,14 +192,6 @@ impl Worker {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
-    }
-
-    fn signal(&self, signal: Signal) -> Outcome {
-        let pid = i32::try_from(self.child.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .ok_or("a worker without a process number")?;
-        Ok(kill_process(pid, signal)?)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use leasehold_testkit::freezing::{freeze, thaw};
 use nix::sys::signal::SigSet;
 use rustix::process::{Signal, getpgid};
 
@@ -97,7 +98,7 @@ fn frozen(script: &str, processes: usize) {
     let place = Place::new();
     let mut running = Running::start(&mut place.run_script(SHORT, script));
     let job = place.wait_for_job(processes);
-    running.send(Signal::STOP);
+    freeze(running.pid()).unwrap();
     let pids: Vec<String> = job
         .iter()
         .map(|pid| pid.as_raw_nonzero().to_string())
@@ -120,7 +121,7 @@ fn frozen(script: &str, processes: usize) {
             "alive while another holds the lock: {process}"
         );
     }
-    running.send(Signal::CONT);
+    thaw(running.pid()).unwrap();
     assert_eq!(running.code(), 76);
     place.wait_for_no_job();
 }

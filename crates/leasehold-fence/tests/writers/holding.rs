@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::{Client, Guard};
 use leasehold_fence::Mark;
-use rustix::process::{Pid, Signal, kill_process};
+use leasehold_testkit::freezing::{self, Pid};
 use tokio::runtime::Runtime;
 
 const TTL: Duration = Duration::from_millis(500);
@@ -30,8 +30,17 @@ impl Writer {
         self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    pub(crate) fn freeze(&self) {
+        freezing::freeze(Pid::from_child(&self.0)).unwrap();
+    }
+
+    pub(crate) fn thaw(&self) {
+        freezing::thaw(Pid::from_child(&self.0)).unwrap();
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
     }
 }
 

@@ -20,7 +20,6 @@ use leasehold_fence::{Checked, Mark, Seen};
 use leasehold_testkit::servers::{Mysql, MysqlEdition, Postgres, Redis, RedisEdition};
 use libtest_mimic::{Arguments, Trial};
 use rusqlite::Connection;
-use rustix::process::Signal;
 
 use holding::{Hold, Writer};
 use places::open;
@@ -142,12 +141,11 @@ impl Site {
         let locks = Connection::open(path).unwrap();
         locks.busy_timeout(Duration::from_millis(100)).unwrap();
         loop {
-            holder.signal(Signal::STOP);
-            std::thread::sleep(Duration::from_millis(20));
+            holder.freeze();
             if locks.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok() {
                 return;
             }
-            holder.signal(Signal::CONT);
+            holder.thaw();
         }
     }
 }
@@ -221,7 +219,7 @@ fn overtaken(site: &Site, role: &str) -> (String, Mark) {
     let next = add_one(site, role == "holder");
     assert_eq!(open(&site.place).read(), 1);
     frozen.go_on();
-    frozen.signal(Signal::CONT);
+    frozen.thaw();
     (frozen.says(), next)
 }
 
@@ -343,8 +341,7 @@ fn killed(site: &Site) {
         assert_eq!(writer.says(), "writes");
         let pause = Duration::from_micros(clock::now().boot / 1000 % 40_000);
         std::thread::sleep(pause);
-        writer.signal(Signal::KILL);
-        writer.0.wait().unwrap();
+        writer.kill();
         // The number is the token that it was written with.
         let (number, seen) = (place.read(), place.seen());
         let token = seen.token().map_or(0, Token::get);

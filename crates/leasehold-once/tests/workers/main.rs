@@ -16,9 +16,9 @@ use std::time::Duration;
 use leasehold_core::Name;
 use leasehold_fence::Pass;
 use leasehold_once::{Begun, Finished, Once};
+use leasehold_testkit::freezing::{self, Pid};
 use leasehold_testkit::servers::{Mysql, MysqlEdition, Postgres, Redis, RedisEdition};
 use libtest_mimic::{Arguments, Trial};
-use rustix::process::{Pid, Signal, kill_process};
 
 use databases::Database;
 use rules::RULES;
@@ -192,8 +192,12 @@ impl Worker {
         self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    fn freeze(&self) {
+        freezing::freeze(Pid::from_child(&self.0)).unwrap();
+    }
+
+    fn thaw(&self) {
+        freezing::thaw(Pid::from_child(&self.0)).unwrap();
     }
 
     fn kill(mut self) {
@@ -345,7 +349,7 @@ fn killed_between(site: &Site) {
 fn frozen(site: &Site) {
     let mut frozen = site.start("parted", 7);
     assert_eq!(frozen.says(), "worked");
-    frozen.signal(Signal::STOP);
+    frozen.freeze();
     let mut database = site.open();
     assert_eq!(database.begin(&once(), &pass(8)).unwrap(), Begun::First);
     assert_eq!(
@@ -353,7 +357,7 @@ fn frozen(site: &Site) {
         Finished::Recorded
     );
     frozen.go_on();
-    frozen.signal(Signal::CONT);
+    frozen.thaw();
     assert_eq!(
         frozen.says(),
         "stale: 8 has been seen, and this write has 7"

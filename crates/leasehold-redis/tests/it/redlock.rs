@@ -357,12 +357,12 @@ async fn holder_that_dies_or_freezes_is_followed_and_knows_on_waking() {
     let ttl = ms(1500);
     let mut frozen = Agent::start(&nodes.url());
     let token = frozen.take("a", ttl);
-    frozen.signal(rustix::process::Signal::STOP);
+    frozen.freeze();
     let begun = clock::now();
     let guard = lock(&client, "a", LONG).acquire().await.unwrap();
     assert!(since(begun) < ttl + SLACK, "{:?}", since(begun));
     assert!(guard.token().get() > token);
-    frozen.signal(rustix::process::Signal::CONT);
+    frozen.thaw();
     assert_eq!(frozen.release("a"), "another");
     assert!(guard.is_held());
     guard.release().await.unwrap();
@@ -392,7 +392,7 @@ async fn client_frozen_between_the_lock_and_its_token_is_granted_nothing_of_othe
     }
     frozen.acquire("a", ttl);
     tokio::time::sleep(ms(300)).await;
-    frozen.signal(rustix::process::Signal::STOP);
+    frozen.freeze();
     for at in 0..5 {
         nodes.node(at).thaw().unwrap();
     }
@@ -402,7 +402,7 @@ async fn client_frozen_between_the_lock_and_its_token_is_granted_nothing_of_othe
     })
     .await;
     let guard = lock(&client, "a", LONG).acquire().await.unwrap();
-    frozen.signal(rustix::process::Signal::CONT);
+    frozen.thaw();
     queued(&client, "a", 1).await;
     assert!(guard.is_held());
     let token = guard.token().get();

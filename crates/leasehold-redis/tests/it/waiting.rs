@@ -11,7 +11,6 @@ use leasehold_core::backend::Attempt;
 use leasehold_core::url::StoreUrl;
 use leasehold_core::{Claim, Identity, Name, Owner, clock};
 use leasehold_testkit::servers::{Direction, Redis};
-use rustix::process::Signal;
 use tokio::task::JoinHandle;
 
 fn waiter(client: &leasehold::Client, name: &str, ttl: Duration) -> JoinHandle<Guard> {
@@ -217,7 +216,7 @@ async fn frozen_waiter_is_passed_over_after_its_alive_window() {
     queued(&client, "a", 1).await;
     let next = waiter(&client, "a", LONG);
     queued(&client, "a", 2).await;
-    frozen.signal(Signal::STOP);
+    frozen.freeze();
     assert_eq!(guard.release().await.unwrap(), Release::Freed);
     let begun = clock::now();
     let next = next.await.unwrap();
@@ -226,7 +225,7 @@ async fn frozen_waiter_is_passed_over_after_its_alive_window() {
     // The next one looks by itself every third of its own ten seconds, a tenth of that later at most.
     assert!(took < alive + ms(3667) + SLACK, "after {took:?}");
     // Woken, it finds its hand-over void, and waits for another.
-    frozen.signal(Signal::CONT);
+    frozen.thaw();
     tokio::time::sleep(alive).await;
     let token = next.token();
     assert_eq!(next.release().await.unwrap(), Release::Freed);

@@ -101,7 +101,7 @@ async fn frozen_first_waiter_is_passed_over_and_waits_on() {
         client.inspect("a").await.unwrap().waiters.len() == 1
     })
     .await;
-    frozen.signal(Signal::STOP);
+    frozen.freeze();
     guard.release().await.unwrap();
     let begun = now();
     let next = client.lock("a").unwrap().acquire().await.unwrap();
@@ -111,7 +111,7 @@ async fn frozen_first_waiter_is_passed_over_and_waits_on() {
     assert!(took < Duration::from_secs(3), "{took:?}");
     // It lost its place, and comes back for another.
     assert!(client.inspect("a").await.unwrap().waiters.is_empty());
-    frozen.signal(Signal::CONT);
+    frozen.thaw();
     tokio::time::sleep(Duration::from_millis(300)).await;
     next.release().await.unwrap();
     let released = now();

@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::packages::{loader_command, run};
 use super::{Failure, Package, Port, Result, Server, TlsFiles};
+use crate::freezing;
 
 const PACKAGE: Package = Package {
     suite: "bookworm",
@@ -208,7 +209,8 @@ impl Postgres {
     /// # Errors
     /// When there is no such process.
     pub fn kill_backend(&self, pid: u32) -> Result<()> {
-        signal(pid, Signal::KILL)
+        kill_process(process(pid)?, Signal::KILL)
+            .map_err(Failure::of("killing a process of the server"))
     }
 
     /// Stops all of its processes where they stand; connections stay open and nothing is answered.
@@ -218,9 +220,11 @@ impl Postgres {
     pub fn freeze(&self) -> Result<()> {
         // Its main process first, so that it starts no others meanwhile.
         self.server.freeze()?;
-        self.children()?
-            .into_iter()
-            .try_for_each(|pid| signal(pid, Signal::STOP))
+        for pid in self.children()? {
+            freezing::freeze(process(pid)?)
+                .map_err(Failure::of("freezing a process of the server"))?;
+        }
+        Ok(())
     }
 
     /// Lets it go on.
@@ -229,7 +233,7 @@ impl Postgres {
     /// When it doesn't run.
     pub fn thaw(&self) -> Result<()> {
         for pid in self.children()? {
-            signal(pid, Signal::CONT)?;
+            freezing::thaw(process(pid)?).map_err(Failure::of("letting the server go on"))?;
         }
         self.server.thaw()
     }
@@ -252,10 +256,9 @@ impl Drop for Postgres {
     }
 }
 
-fn signal(pid: u32, signal: Signal) -> Result<()> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| Failure::new("no process has this id"))?;
-    kill_process(pid, signal).map_err(Failure::of("signalling a process of the server"))
+fn process(id: u32) -> Result<Pid> {
+    let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
+    pid.ok_or_else(|| Failure::new("no process has this id"))
 }
 
 /// Gives a file or a folder to whom the server runs as.

@@ -13,6 +13,7 @@ use leasehold_core::clock;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Failure, Result};
+use crate::freezing;
 
 /// How long a server may take to end when asked to.
 const STOP_MAX: Duration = Duration::from_secs(20);
@@ -73,36 +74,13 @@ impl Process {
 
     /// Stops it where it stands (SIGSTOP); its connections stay open. On return no thread of it runs.
     pub(super) fn freeze(&self) -> Result<()> {
-        self.signal(Signal::STOP)?;
-        // The signal reaches the threads of a busy machine's other cores later.
-        let sent = clock::now();
-        while !self
-            .is_frozen()
-            .map_err(Failure::of("looking at the server"))?
-        {
-            if clock::now().since(sent).steady > STOP_MAX {
-                return Err(Failure::new("the server doesn't freeze"));
-            }
-            thread::sleep(LOOK);
-        }
-        Ok(())
-    }
-
-    fn is_frozen(&self) -> io::Result<bool> {
-        for task in fs::read_dir(format!("/proc/{}/task", self.id()))? {
-            // "123 (name) T …"; a name can hold anything. A thread that is gone doesn't run.
-            let status = fs::read_to_string(task?.path().join("stat")).unwrap_or_default();
-            let state = status.rsplit_once(") ").map_or("T", |(_, state)| state);
-            if !state.starts_with('T') {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        freezing::freeze(Pid::from_child(&self.child)).map_err(Failure::of("freezing the server"))
     }
 
     /// Lets it go on (SIGCONT).
     pub(super) fn thaw(&self) -> Result<()> {
-        self.signal(Signal::CONT)
+        freezing::thaw(Pid::from_child(&self.child))
+            .map_err(Failure::of("letting the server go on"))
     }
 
     /// Ends it at once (SIGKILL), frozen or not.

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use leasehold::store::Broken;
 use leasehold::{Client, Error, Guard, LossReason, Release};
+use leasehold_testkit::freezing::{self, Pid};
 use leasehold_testkit::servers::{Proxy, Redis, RedisEdition};
 pub(crate) use leasehold_testkit::steps::{
     LONG, assert_busy, connect, lock, ms, queued, since, take, until,
 };
-use rustix::process::{Pid, Signal, kill_process};
 
 /// How much later than promised anything may be on a busy machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(2);
@@ -193,8 +193,12 @@ impl Agent {
         self.hear()
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    pub(crate) fn freeze(&self) {
+        freezing::freeze(Pid::from_child(&self.child)).unwrap();
+    }
+
+    pub(crate) fn thaw(&self) {
+        freezing::thaw(Pid::from_child(&self.child)).unwrap();
     }
 
     pub(crate) fn kill(mut self) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use leasehold_core::url::StoreUrl;
 use leasehold_core::{Client, Guard};
-use rustix::process::{Pid, Signal, kill_process};
+use leasehold_testkit::freezing::{self, Pid};
 
 use super::{LONG, Place, now};
 
@@ -125,8 +125,12 @@ impl Agent {
         answer.split(' ').nth(2).unwrap().parse().unwrap()
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    pub(crate) fn freeze(&self) {
+        freezing::freeze(Pid::from_child(&self.child)).unwrap();
+    }
+
+    pub(crate) fn thaw(&self) {
+        freezing::thaw(Pid::from_child(&self.child)).unwrap();
     }
 
     pub(crate) fn kill(mut self) {

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind, Result, clock};
 use tokio::sync::oneshot;
@@ -15,11 +16,15 @@ use crate::config::Settings;
 use crate::error::Failure;
 use crate::liveness::Liveness;
 use crate::signal::Signals;
+use crate::table::{boot, nanoseconds};
 use crate::watch::News;
 use crate::work::Work;
 
 /// The most jobs in one transaction: bounds how long the first of them waits.
 const BATCH: usize = 128;
+/// How long after its first hold a process begins to listen. Closing an inotify instance takes the kernel several
+/// milliseconds, which a short command's end would wait for.
+const EARS_AFTER: Duration = Duration::from_millis(50);
 
 type Task = Box<dyn FnOnce(&mut Work) -> Answer + Send>;
 type Tell = Box<dyn FnOnce(Option<&Failure>) + Send>;
@@ -27,6 +32,8 @@ type Tell = Box<dyn FnOnce(Option<&Failure>) + Send>;
 enum Job {
     /// A task, and when it was asked for (boot time).
     Run(Task, u64),
+    /// The first hold began.
+    Listen,
     Close(oneshot::Sender<()>),
 }
 
@@ -89,7 +96,13 @@ impl Database {
             .spawn(move || match Work::new(&settings, tell) {
                 Ok(work) => {
                     let _ = ready.send(Ok((work.live.clone(), work.signals.clone())));
-                    Service { work, jobs }.run();
+                    let listens_at = None;
+                    Service {
+                        work,
+                        jobs,
+                        listens_at,
+                    }
+                    .run();
                 }
                 Err(failure) => {
                     let _ = ready.send(Err(failure));
@@ -125,14 +138,10 @@ impl Database {
         reply
     }
 
-    /// Has this process hear of it when a hold is taken away.
+    /// Has this process hear of it when a hold is taken away, after [`EARS_AFTER`] at the latest.
     pub(crate) fn listen(&self) {
         if !self.listens.swap(true, Ordering::Relaxed) {
-            self.post(|work| {
-                work.listen();
-                // What was rung before.
-                work.heard(News::Bell)
-            });
+            let _ = self.jobs.send(Job::Listen);
         }
     }
 
@@ -177,6 +186,8 @@ fn job<T: Send + 'static>(
 struct Service {
     work: Work,
     jobs: Receiver<Job>,
+    /// When to begin to listen, in boot time.
+    listens_at: Option<i64>,
 }
 
 impl Service {
@@ -184,7 +195,7 @@ impl Service {
     fn run(mut self) {
         let mut closed = None;
         while closed.is_none()
-            && let Ok(first) = self.jobs.recv()
+            && let Some(first) = self.next()
         {
             closed = self.batch(first);
         }
@@ -196,9 +207,35 @@ impl Service {
         }
     }
 
+    /// The next job; none where nobody can have one any more.
+    fn next(&mut self) -> Option<Job> {
+        let Some(at) = self.listens_at else {
+            return self.jobs.recv().ok();
+        };
+        let left = u64::try_from(at.saturating_sub(boot())).unwrap_or(0);
+        if left > 0 {
+            match self.jobs.recv_timeout(Duration::from_nanos(left)) {
+                Ok(job) => return Some(job),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        self.listens_at = None;
+        let (job, _) = job(Abandoned::Done, |work| {
+            work.listen();
+            // What was rung before.
+            work.heard(News::Bell)
+        });
+        Some(job)
+    }
+
     /// Does `first` and what is queued behind it; whoever wants to hear of the end, when that was among it.
     fn batch(&mut self, first: Job) -> Option<oneshot::Sender<()>> {
-        let Self { work, jobs } = self;
+        let Self {
+            work,
+            jobs,
+            listens_at,
+        } = self;
         let mut answers = Vec::new();
         let mut closed = None;
         for job in std::iter::once(first).chain(jobs.try_iter()).take(BATCH) {
@@ -206,6 +243,10 @@ impl Service {
                 Job::Run(task, asked) => {
                     work.start(asked);
                     task
+                }
+                Job::Listen => {
+                    *listens_at = Some(boot().saturating_add(nanoseconds(EARS_AFTER)));
+                    continue;
                 }
                 Job::Close(sender) => {
                     closed = Some(sender);

@@ -125,6 +125,14 @@ impl Agent {
         answer.split(' ').nth(2).unwrap().parse().unwrap()
     }
 
+    /// Whether it has an inotify instance.
+    pub(crate) fn listens(&self) -> bool {
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        descriptors
+            .filter_map(|descriptor| std::fs::read_link(descriptor.ok()?.path()).ok())
+            .any(|target| target.to_string_lossy().contains("inotify"))
+    }
+
     pub(crate) fn freeze(&self) {
         freezing::freeze(Pid::from_child(&self.child)).unwrap();
     }

@@ -112,6 +112,16 @@ impl AdvisoryStore for Store {
     }
 }
 
+/// Looks whether there is a pooler, and begins a session to look through on the connection that this took.
+async fn first(config: Arc<Config>) -> Result<Link> {
+    let own = probe::probe(&config).await?;
+    match within(PATIENCE, Link::begin(&config, own, Purpose::Look)).await {
+        Ok((link, _)) => Ok(link),
+        // A standby, perhaps, and another one is the primary.
+        Err(_) => open(config).await,
+    }
+}
+
 /// Begins a session to look through.
 async fn open(config: Arc<Config>) -> Result<Link> {
     Link::open(&config, Purpose::Look, || {}).await
@@ -128,11 +138,7 @@ impl Postgres {
     pub(crate) async fn connect(config: Config) -> Result<Self> {
         let config = Arc::new(config);
         let explain = |error: Error| error.during("connect").on(&config.shown);
-        let probed = config.clone();
-        background::run(async move { probe::probe(&probed).await })
-            .await
-            .map_err(explain)?;
-        let desk = background::run(open(config.clone())).await;
+        let desk = background::run(first(config.clone())).await;
         let desk = desk.map_err(explain)?;
         let most = usize::try_from(desk.locks / 4).unwrap_or(0);
         let most = most.clamp(1, Semaphore::MAX_PERMITS);

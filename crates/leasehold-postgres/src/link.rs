@@ -116,11 +116,20 @@ impl Link {
         place: &Place,
         purpose: Purpose,
     ) -> Result<(Self, oneshot::Receiver<Infallible>), Failure> {
+        Self::begin(config, dial::dial(config, place).await?, purpose).await
+    }
+
+    /// Makes a connection a session for this purpose.
+    pub(crate) async fn begin(
+        config: &Config,
+        dialled: Dialled,
+        purpose: Purpose,
+    ) -> Result<(Self, oneshot::Receiver<Infallible>), Failure> {
         let Dialled {
             client,
             version,
             ended,
-        } = dial::dial(config, place).await?;
+        } = dialled;
         let ends_idle = match version {
             Some(version) if version >= dial::VERSION => true,
             _ if config.lease_by_tcp => false,

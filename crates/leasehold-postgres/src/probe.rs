@@ -7,7 +7,7 @@ use leasehold_core::advisory::{Failure, within};
 use leasehold_core::{Error, ErrorKind, Result, clock};
 
 use crate::config::{Config, Place};
-use crate::dial::dial;
+use crate::dial::{Dialled, dial};
 use crate::error::failed;
 use crate::link::get;
 
@@ -23,13 +23,13 @@ pub(crate) fn pooled() -> Error {
     )
 }
 
-/// Refuses such a pooler. Sets nothing, as that would stay in sessions of others.
-pub(crate) async fn probe(config: &Config) -> Result<()> {
+/// Refuses such a pooler. Sets nothing, as that would stay in sessions of others. Answers a connection that is one's own.
+pub(crate) async fn probe(config: &Config) -> Result<Dialled> {
     let mut last = None;
     for place in &config.places {
         match within(PATIENCE * 2, processes(config, place)).await {
-            Ok(seen) if is_pooled(&seen) => return Err(pooled()),
-            Ok(_) => return Ok(()),
+            Ok((_, seen)) if is_pooled(&seen) => return Err(pooled()),
+            Ok((first, _)) => return Ok(first),
             Err(failure) => {
                 let error = Error::from(failure);
                 // Of several errors the one that waiting doesn't cure says most.
@@ -61,9 +61,9 @@ fn is_pooled(seen: &Seen) -> bool {
         || seen.after.iter().any(|pid| *pid != seen.before)
 }
 
-async fn processes(config: &Config, place: &Place) -> Result<Seen, Failure> {
-    let first = dial(config, place).await?.client;
-    let second = dial(config, place).await?.client;
+async fn processes(config: &Config, place: &Place) -> Result<(Dialled, Seen), Failure> {
+    let (dialled, other) = tokio::try_join!(dial(config, place), dial(config, place))?;
+    let (first, second) = (&dialled.client, other.client);
     let process = async |client: &tokio_postgres::Client| -> Result<i32, Failure> {
         let rows = client.query_typed("SELECT pg_backend_pid()", &[]);
         let rows = rows.await.map_err(failed)?;
@@ -72,24 +72,25 @@ async fn processes(config: &Config, place: &Place) -> Result<Seen, Failure> {
             .ok_or_else(|| Failure::Refused(crate::error::unexpected("its process")))?;
         get(row, 0)
     };
-    let before = process(&first).await?;
+    let before = process(first).await?;
     second.batch_execute("BEGIN").await.map_err(failed)?;
     let other = process(&second).await?;
     let meanwhile = if other == before {
         None
     } else {
-        clock::timeout(PATIENCE / 2, process(&first))
+        clock::timeout(PATIENCE / 2, process(first))
             .await
             .transpose()?
     };
     second.batch_execute("ROLLBACK").await.map_err(failed)?;
-    let after = [process(&first).await?, process(&first).await?];
-    Ok(Seen {
+    let after = [process(first).await?, process(first).await?];
+    let seen = Seen {
         before,
         other,
         meanwhile,
         after,
-    })
+    };
+    Ok((dialled, seen))
 }
 
 #[cfg(test)]

@@ -4,6 +4,9 @@ use leasehold_core::advisory::Failure;
 use leasehold_core::{Error, ErrorKind};
 use mysql_async::{DriverError, IoError, ServerError};
 
+/// A deadlock of rows or of the table.
+const DEADLOCK: u16 = 1213;
+
 /// What became of a statement that the driver says failed.
 pub(crate) fn failure(error: mysql_async::Error) -> Failure {
     match error {
@@ -80,6 +83,10 @@ fn refused(said: &ServerError) -> Failure {
     }
     let (kind, text) = meaning(said.code);
     let error = Error::new(kind, text).because(format!("{} ({})", said.message, said.code));
+    // Statements of others that stand alone can make one, too.
+    if said.code == DEADLOCK {
+        return Failure::Undone(error);
+    }
     // It shuts down, has killed the session, or was told nothing for too long.
     if [1053, 1152, 1184, 1927, 4031].contains(&said.code) {
         Failure::Closed(error)
@@ -109,8 +116,11 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
         ),
         1049 => (Invalid, "the server has no such database"),
         1290 | 1792 | 1836 => (Unavailable, "the server takes no writes; is it a replica?"),
-        // Of locks, or of rows.
-        1213 | 3058 => (
+        DEADLOCK => (
+            Unavailable,
+            "the server undid this again and again because of deadlocks; who writes to leasehold.locks by hand?",
+        ),
+        3058 => (
             Unavailable,
             "the server found a deadlock and chose this statement to end it; take locks in one order everywhere",
         ),
@@ -182,7 +192,6 @@ mod tests {
     fn what_a_code_means_is_said() {
         for (code, kind) in [
             (1045, ErrorKind::Unauthorized),
-            (1213, ErrorKind::Unavailable),
             (3058, ErrorKind::Unavailable),
             (1665, ErrorKind::Unsupported),
             (1064, ErrorKind::Unsupported),
@@ -192,6 +201,7 @@ mod tests {
             };
             assert_eq!(error.kind(), kind, "{code}");
         }
+        assert!(matches!(said(1213), Failure::Undone(_)));
         assert!(matches!(said(1146), Failure::NoTable));
         assert!(matches!(said(1049), Failure::NoTable));
         assert!(matches!(said(4031), Failure::Closed(_)));

@@ -25,8 +25,8 @@ use crate::session::{Place, Seat, Turn, end};
 
 /// How long a try may take to be answered: the wait loop gives up a little later.
 pub(super) const PATIENCE: Duration = Duration::from_millis(4500);
-/// How often one try may begin anew because its session ended or there was no table.
-const ROUNDS: u32 = 3;
+/// How often one try may begin anew because its session ended, it was undone, or there was no table.
+const ROUNDS: u32 = 5;
 /// How long a waiter goes at most without looking.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -151,12 +151,12 @@ impl<S: AdvisoryStore> AdvisoryContender<S> {
                 seat.session.end();
                 Err(Failure::Closed(error))
             }
-            Err(Failure::Refused(error)) => {
+            Err(failure @ (Failure::Undone(_) | Failure::Refused(_))) => {
                 // The lock may be taken though its grant isn't counted.
                 if unlock(&*link, &seat.session, &self.lock).await.is_ok() {
                     seat.with(Place::ended);
                 }
-                Err(Failure::Refused(error))
+                Err(failure)
             }
             Err(failure) => Err(failure),
         }
@@ -266,7 +266,7 @@ impl<S: AdvisoryStore> Contender for AdvisoryContender<S> {
                 Ok(Some(attempt)) => return Ok(attempt),
                 Ok(None) => {}
                 // A session that was idle until now may have ended unseen.
-                Err(Failure::Closed(error)) => last = Some(error),
+                Err(Failure::Closed(error) | Failure::Undone(error)) => last = Some(error),
                 Err(failure) => return Err(failure.into()),
             }
         }

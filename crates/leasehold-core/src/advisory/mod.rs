@@ -140,6 +140,9 @@ pub enum Failure {
     NoTable,
     /// The lock wasn't to be had within the time that the statement had.
     NotInTime(Error),
+    /// The server undid it for another statement's sake, and would do it if it were asked again. A lock that it took
+    /// before stays taken.
+    Undone(Error),
     /// The server refused it. A lock that it took before stays taken.
     Refused(Error),
 }
@@ -150,6 +153,7 @@ impl From<Failure> for Error {
             Failure::Unanswered(error)
             | Failure::Closed(error)
             | Failure::NotInTime(error)
+            | Failure::Undone(error)
             | Failure::Refused(error) => error,
             Failure::NoTable => Self::new(
                 ErrorKind::Unavailable,

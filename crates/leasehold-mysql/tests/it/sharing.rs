@@ -1,7 +1,7 @@
 //! How few sessions do for how many locks and waiters.
 
 use crate::common::*;
-use leasehold::Release;
+use leasehold::{Client, Release};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_held_locks_share_a_session() {
@@ -105,4 +105,46 @@ async fn many_who_begin_at_once_on_an_empty_server_all_get_their_locks() {
         }
     })
     .await;
+}
+
+/// Both wait for a row that is inserted and taken back. What each gets then is all between the rows there are, and in that
+/// neither can insert before the other lets go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tries_that_the_server_undoes_for_each_other_are_granted() {
+    on_each(async |mysql| {
+        let clients = [connect(&mysql.url()).await, connect(&mysql.url()).await];
+        let guard = take(&clients[0], "z", LONG).await;
+        guard.release().await.unwrap();
+        let mut other = Session::start(&mysql);
+        for round in 0..30 {
+            try_between_rows(&clients, &mut other, round).await;
+            let found = mysql.query("SHOW ENGINE INNODB STATUS").unwrap();
+            if found.contains("LATEST DETECTED DEADLOCK") {
+                return;
+            }
+        }
+        panic!("there was no deadlock");
+    })
+    .await;
+}
+
+async fn try_between_rows(clients: &[Client], other: &mut Session, round: u32) {
+    let names = [format!("a{round}"), format!("b{round}")];
+    let [a, b] = &names;
+    other.ask(&format!(
+        "BEGIN; INSERT INTO leasehold.locks VALUES ('{a}', 1, '', 0, 0, 0, 0, NULL, ''); \
+         INSERT INTO leasehold.locks VALUES ('{b}', 1, '', 0, 0, 0, 0, NULL, ''); SELECT 1;"
+    ));
+    let tries = names.iter().zip(clients).map(|(name, client)| {
+        let lock = lock(client, name, LONG);
+        tokio::spawn(async move { lock.try_acquire().await })
+    });
+    let tries: Vec<_> = tries.collect();
+    // Not so long that they give up.
+    tokio::time::sleep(ms(200)).await;
+    other.ask("ROLLBACK; SELECT 1;");
+    for tried in tries {
+        let guard = tried.await.unwrap().unwrap().expect("free");
+        assert_eq!(guard.release().await.unwrap(), Release::Freed);
+    }
 }

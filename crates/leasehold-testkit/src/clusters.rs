@@ -118,6 +118,23 @@ impl Scene {
         }
     }
 
+    /// As it is a TTL after a leader that stood still for a time went on. What it ends it ends by then, and a beat tells.
+    async fn of_a_frozen_leader(
+        cluster: &mut impl Cluster,
+        ttl: Duration,
+        still: Duration,
+    ) -> Self {
+        let leader = cluster.leader().unwrap_or_else(failed);
+        let scene = Self::begin(&cluster.url_from(leader), ttl).await;
+        cluster.member(leader).freeze().unwrap_or_else(failed);
+        tokio::time::sleep(still).await;
+        cluster.member(leader).thaw().unwrap_or_else(failed);
+        tokio::time::sleep(ttl).await;
+        // A busy machine may still be electing.
+        until(SLACK * 2, async || scene.client.inspect("x").await.is_ok()).await;
+        scene
+    }
+
     /// The holder kept its lock all the while, and the waiter is next.
     pub async fn assert_unharmed(self) {
         let Self {
@@ -169,14 +186,38 @@ pub async fn killed_leader_costs_no_lock(cluster: &mut impl Cluster, ttl: Durati
     scene.assert_unharmed().await;
 }
 
-/// The leader stands still for two TTLs.
-pub async fn frozen_leader_costs_no_lock(cluster: &mut impl Cluster, ttl: Duration) {
-    let leader = cluster.leader().unwrap_or_else(failed);
-    let scene = Scene::begin(&cluster.url_from(leader), ttl).await;
-    cluster.member(leader).freeze().unwrap_or_else(failed);
-    tokio::time::sleep(ttl * 2).await;
-    cluster.member(leader).thaw().unwrap_or_else(failed);
+/// The leader stands still for a time.
+pub async fn frozen_leader_costs_no_lock(
+    cluster: &mut impl Cluster,
+    ttl: Duration,
+    still: Duration,
+) {
+    let scene = Scene::of_a_frozen_leader(cluster, ttl, still).await;
     scene.assert_unharmed().await;
+}
+
+/// The leader stands still for two TTLs, and may end sessions when it goes on: then the holder is told, and the next one
+/// has a higher token.
+pub async fn frozen_leader_costs_a_hold_at_most(cluster: &mut impl Cluster, ttl: Duration) {
+    let Scene {
+        client,
+        holder,
+        waiter,
+    } = Scene::of_a_frozen_leader(cluster, ttl, ttl * 2).await;
+    let token = holder.token();
+    if waiter.is_finished() {
+        until(SLACK, async || matches!(holder.state(), HoldState::Lost(_))).await;
+        assert_eq!(released(holder).await, Release::Another);
+    } else {
+        let is_held = holder.is_held();
+        let release = released(holder).await;
+        assert!(is_held && release == Release::Freed, "{release:?}");
+    }
+    let next = within(SLACK * 3, waiter).await.unwrap_or_else(failed);
+    let next = next.unwrap_or_else(failed);
+    assert!(next.token() > token);
+    assert_eq!(released(next).await, Release::Freed);
+    client.close().await;
 }
 
 /// All members are restarted, one after the other.

@@ -17,7 +17,7 @@ async fn a_killed_leader_costs_no_lock() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_leader_costs_no_lock() {
-    clusters::frozen_leader_costs_no_lock(&mut three(), TTL).await;
+    clusters::frozen_leader_costs_no_lock(&mut three(), TTL, TTL * 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

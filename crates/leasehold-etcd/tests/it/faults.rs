@@ -18,8 +18,15 @@ async fn a_killed_leader_costs_no_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_leader_costs_no_lock() {
-    clusters::frozen_leader_costs_no_lock(&mut three(), TTL).await;
+async fn a_leader_frozen_for_less_than_the_ttl_costs_no_lock() {
+    // Another one leads after a second or two.
+    clusters::frozen_leader_costs_no_lock(&mut three(), TTL, TTL / 2).await;
+}
+
+/// It may end leases that another one has kept alive since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_frozen_for_longer_costs_a_hold_at_most_and_its_holder_is_told() {
+    clusters::frozen_leader_costs_a_hold_at_most(&mut three(), TTL).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,6 +19,11 @@ if current ~= owner then
 end
 if keep > 0 then
   call('PEXPIRE', L, keep)
+  if queued then
+    -- Who is first was told another time.
+    local waiter, _, _, _, its = first()
+    if waiter then tell(its, 'free ' .. waiter) end
+  end
   return 'freed'
 end
 

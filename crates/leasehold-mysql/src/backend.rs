@@ -23,8 +23,6 @@ use crate::sql;
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long a question may take to be answered.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often it is asked at most.
-const ROUNDS: u32 = 4;
 
 /// The server, as everybody who locks there needs it.
 #[derive(Debug)]
@@ -34,7 +32,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Asks one thing that may as well be asked twice: the session may have ended unseen, or the server undo it. `params` is told when the
+    /// Asks one thing that may as well be asked twice: the session may have ended unseen. `params` is told when the
     /// server started.
     pub(crate) async fn ask(
         &self,
@@ -45,14 +43,10 @@ impl Store {
             let desk = self.desk().await?;
             within(PATIENCE, desk.ask(text.to_owned(), params(desk.start))).await
         };
-        let mut answer = ask().await;
-        for _ in 1..ROUNDS {
-            if !matches!(answer, Err(Failure::Closed(_) | Failure::Undone(_))) {
-                break;
-            }
-            answer = ask().await;
+        match ask().await {
+            Err(Failure::Closed(_)) => ask().await,
+            answer => answer,
         }
-        answer
     }
 }
 

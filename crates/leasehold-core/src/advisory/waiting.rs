@@ -94,12 +94,7 @@ impl<S: AdvisoryStore> Waiting<S> {
             return Ok(Waited::Again(self));
         }
         let since = clock::now();
-        let mut counted = within(PATIENCE, self.link.count(&self.lock, claim)).await;
-        if let Err(Failure::Undone(_)) = counted {
-            // The session has the lock still.
-            counted = within(PATIENCE, self.link.count(&self.lock, claim)).await;
-        }
-        match counted? {
+        match within(PATIENCE, self.link.count(&self.lock, claim)).await? {
             Tried::Granted(token) => {
                 let pulse = Pulse::new(since, store.session_ttl(claim.ttl));
                 let Some(seat) = self.lent.seat(&self.lock, pulse) else {

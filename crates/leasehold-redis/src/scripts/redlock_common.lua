@@ -35,7 +35,7 @@ local function first(now)
   end
 end
 
--- L is free now: tells the first in the queue that is alive and listens, and answers it. It keeps its place until
+-- L is free now, or will be earlier: tells the first in the queue that is alive and listens, and answers it. It keeps its place until
 -- it takes the lock: another node may have told another.
 local function tell(now)
   while true do

@@ -12,9 +12,10 @@ if queued then leave(owner) end
 if held and held ~= owner then return {'another', '', ''} end
 if held and keep > 0 then
   call('PEXPIRE', L, keep)
-  return {'freed', '', ''}
+elseif held then
+  free()
 end
-if held then free() end
+-- Also of one that is kept: who was told another time looks anew.
 local head, channel = '', ''
 if queued then
   local time = call('TIME')

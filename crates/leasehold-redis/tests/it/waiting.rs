@@ -328,18 +328,3 @@ async fn key_that_became_something_else_is_told_and_left_alone() {
     tokio::time::sleep(ms(3000)).await;
     assert!(beside.is_held());
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn waiter_gets_a_lock_that_is_kept_after_its_release_when_that_is_over() {
-    let server = server();
-    let client = connect(&server.url()).await;
-    let holds = lock(&client, "a", LONG).hold_at_least(ms(1000));
-    let guard = holds.acquire().await.unwrap();
-    let next = waiter(&client, "a", LONG);
-    queued(&client, "a", 1).await;
-    let begun = clock::now();
-    assert_eq!(guard.release().await.unwrap(), Release::Freed);
-    let next = next.await.unwrap();
-    assert!(since(begun) < ms(1000) + SLACK, "after {:?}", since(begun));
-    next.release().await.unwrap();
-}

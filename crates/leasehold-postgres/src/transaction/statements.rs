@@ -111,8 +111,8 @@ pub(super) fn wait(key: Key) -> String {
 
 /// As [`wait`], for so long at most.
 pub(super) fn wait_within(key: Key, most: Duration) -> String {
-    // Zero would be without an end, and it is a number of 32 bits.
-    let most = most.as_millis().clamp(1, 0x7fff_ffff);
+    // Zero would be without an end, and it is a number of 32 bits. A part of a millisecond is waited for, too.
+    let most = most.as_nanos().div_ceil(1_000_000).clamp(1, 0x7fff_ffff);
     format!("SET LOCAL lock_timeout = {most}; {}", wait(key))
 }
 
@@ -148,4 +148,18 @@ pub(super) fn count(key: Key) -> String {
         key.arguments(),
         count!()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_never_shorter_than_asked_for() {
+        for (nanos, millis) in [(0, 1), (299_000_001, 300), (300_000_000, 300)] {
+            let statement = wait_within(Key::one(1), Duration::from_nanos(nanos));
+            let bound = format!("SET LOCAL lock_timeout = {millis};");
+            assert!(statement.starts_with(&bound), "{statement}");
+        }
+    }
 }

@@ -23,11 +23,6 @@ pub(crate) static ADVANCE: LazyLock<String> =
 /// The code of a table that isn't there.
 pub(crate) const NO_TABLE: &str = "42P01";
 
-/// Whether somebody else made the table in the same moment, which "if not exists" doesn't see.
-pub(crate) fn is_made_by_another(code: &str) -> bool {
-    ["23505", "42P07"].contains(&code)
-}
-
 /// What a code means for who makes the table; as [`meaning`].
 pub(crate) fn meaning_for_maker(code: &str) -> (ErrorKind, &'static str) {
     match code {

@@ -26,9 +26,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row, Statement, Transaction};
 
 use crate::mark::{Checked, Mark, Seen};
-use crate::on_postgres::{
-    ADVANCE, CHECK, NO_TABLE, THERE, is_made_by_another, meaning, meaning_for_maker,
-};
+use crate::on_postgres::{ADVANCE, CHECK, NO_TABLE, THERE, meaning, meaning_for_maker};
 use crate::sql::{self, POSTGRES};
 
 pub use crate::on_postgres::DURABLE;
@@ -41,21 +39,24 @@ pub use crate::on_postgres::DURABLE;
 /// # Cancel safety
 /// Dropped, it may have taken effect.
 pub async fn prepare(client: &impl GenericClient) -> Result<()> {
+    let is_there =
+        async || Ok::<_, tokio_postgres::Error>(!client.query_typed(THERE, &[]).await?.is_empty());
     let prepare = async || {
-        let there = client.query_typed(THERE, &[]).await?;
-        if !there.is_empty() {
+        if is_there().await? {
             return Ok(());
         }
-        client.batch_execute(POSTGRES.table).await
+        let made = client.batch_execute(POSTGRES.table).await;
+        // Somebody else made it in the same moment, which "if not exists" doesn't see.
+        if made.is_err() && is_there().await.unwrap_or(false) {
+            return Ok(());
+        }
+        made
     };
-    match prepare().await {
-        Err(error) if is_made_by_another(code(&error)) => Ok(()),
-        made => made.map_err(|error| {
-            let (kind, what) = meaning_for_maker(code(&error));
-            let made = Error::new(kind, what).because(said(&error));
-            made.during("prepare")
-        }),
-    }
+    prepare().await.map_err(|error| {
+        let (kind, what) = meaning_for_maker(code(&error));
+        let made = Error::new(kind, what).because(said(&error));
+        made.during("prepare")
+    })
 }
 
 /// Accepts the mark for this transaction, or says that it is stale: roll back then. Call it before anything is read

@@ -28,9 +28,7 @@ use sqlx::query::Query;
 use sqlx::{Executor as _, PgConnection, Postgres, Row as _, Transaction};
 
 use crate::mark::{Checked, Mark, Seen};
-use crate::on_postgres::{
-    ADVANCE, CHECK, NO_TABLE, THERE, is_made_by_another, meaning, meaning_for_maker,
-};
+use crate::on_postgres::{ADVANCE, CHECK, NO_TABLE, THERE, meaning, meaning_for_maker};
 use crate::sql::{self, POSTGRES};
 
 /// Makes the table for the marks, unless it is there: then the role needs no right to make one.
@@ -42,20 +40,25 @@ use crate::sql::{self, POSTGRES};
 /// Dropped, it may have taken effect.
 pub async fn prepare(connection: &mut PgConnection) -> Result<()> {
     let prepare = async {
-        let there = rows(connection, sqlx::query(THERE)).await?;
-        if there.is_empty() {
-            rows(connection, sqlx::query(POSTGRES.table)).await?;
+        if is_there(connection).await? {
+            return Ok(());
         }
-        Ok::<_, sqlx::Error>(())
+        let made = rows(connection, sqlx::query(POSTGRES.table)).await;
+        // Somebody else made it in the same moment, which "if not exists" doesn't see.
+        if made.is_err() && is_there(connection).await.unwrap_or(false) {
+            return Ok(());
+        }
+        made.map(drop)
     };
-    match prepare.await {
-        Err(error) if is_made_by_another(&code(&error)) => Ok(()),
-        made => made.map_err(|error| {
-            let (kind, what) = meaning_for_maker(&code(&error));
-            let made = Error::new(kind, what).because(error);
-            made.during("prepare")
-        }),
-    }
+    prepare.await.map_err(|error| {
+        let (kind, what) = meaning_for_maker(&code(&error));
+        let made = Error::new(kind, what).because(error);
+        made.during("prepare")
+    })
+}
+
+async fn is_there(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    Ok(!rows(connection, sqlx::query(THERE)).await?.is_empty())
 }
 
 /// Accepts the mark for this transaction, or says that it is stale: roll back then. Call it before anything is read

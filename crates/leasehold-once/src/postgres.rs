@@ -79,13 +79,20 @@ fn typed(values: Values<'_>, types: [Type; 6]) -> Vec<Parameter<'_>> {
 /// # Cancel safety
 /// Dropped, it may have taken effect.
 pub async fn prepare(client: &impl GenericClient) -> Result<()> {
+    let is_there =
+        async || Ok::<_, tokio_postgres::Error>(!client.query_typed(THERE, &[]).await?.is_empty());
     let prepare = async || {
-        if !client.query_typed(THERE, &[]).await?.is_empty() {
+        if is_there().await? {
             return Ok(());
         }
         // One transaction, so that nobody finds the table without its index.
         let both = format!("{};\n{}", POSTGRES.table, POSTGRES.index);
-        client.batch_execute(&both).await
+        let made = client.batch_execute(&both).await;
+        // Somebody else made it in the same moment, which "if not exists" doesn't see.
+        if made.is_err() && is_there().await.unwrap_or(false) {
+            return Ok(());
+        }
+        made
     };
     match prepare().await {
         Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Err(Error::new(
@@ -95,14 +102,6 @@ pub async fn prepare(client: &impl GenericClient) -> Result<()> {
         )
         .because(said(&error))
         .during("prepare")),
-        // Somebody else made it in the same moment, which "if not exists" doesn't see.
-        Err(error)
-            if [&SqlState::UNIQUE_VIOLATION, &SqlState::DUPLICATE_TABLE]
-                .iter()
-                .any(|raced| error.code() == Some(raced)) =>
-        {
-            Ok(())
-        }
         made => made.map_err(|error| fault(error).during("prepare")),
     }
 }

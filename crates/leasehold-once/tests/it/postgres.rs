@@ -1,11 +1,13 @@
 //! Records in a PostgreSQL database. What all databases do is in `workers`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{ErrorKind, Name};
 use leasehold_fence::Pass;
 use leasehold_once::{Begun, Finished, Once, postgres};
 use leasehold_testkit::servers::Postgres;
+use tokio::task::JoinSet;
 use tokio_postgres::{Client, IsolationLevel, NoTls};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -200,4 +202,31 @@ async fn a_role_needs_no_more_than_to_use_the_table() {
     let error = begin(&mut app, &nightly(), "7").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("postgres::prepare"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_clients_that_make_the_table_at_once_none_fails() {
+    let server = Postgres::start().unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(Arc::new(connect(&server).await));
+    }
+    // "If not exists" fails in several ways, one of which needs one to come while another commits.
+    for _ in 0..300 {
+        let drop = clients[0].batch_execute("DROP TABLE leasehold_once");
+        drop.await.unwrap();
+        let mut at_once = JoinSet::new();
+        for (place, client) in clients.iter().enumerate() {
+            let client = client.clone();
+            at_once.spawn(async move {
+                for _ in 0..2 * place {
+                    client.batch_execute("").await.unwrap();
+                }
+                postgres::prepare(client.as_ref()).await
+            });
+        }
+        for made in at_once.join_all().await {
+            made.unwrap();
+        }
+    }
 }

@@ -9,6 +9,7 @@ use leasehold_testkit::servers::{Mysql, MysqlEdition};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, IsolationLevel, OptsBuilder, TxOpts, Value};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(30);
@@ -480,6 +481,29 @@ async fn a_resource_is_the_same_in_every_character_set_and_names_that_look_alike
         assert_eq!(said.unwrap(), (0, 3));
         let seen = mysql::seen(&mut conn, &longest).await.unwrap();
         assert_eq!(seen, mark("3").into());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_clients_that_make_the_table_at_once_none_fails() {
+    on_each(async |server| {
+        let mut clients = Vec::new();
+        for _ in 0..8 {
+            clients.push(Conn::new(options(&server)).await.unwrap());
+        }
+        for _ in 0..20 {
+            let mut at_once = JoinSet::new();
+            for mut client in clients.drain(..) {
+                at_once.spawn(async move {
+                    mysql::prepare(&mut client).await.unwrap();
+                    client
+                });
+            }
+            clients = at_once.join_all().await;
+            let drop = clients[0].query_drop("DROP TABLE leasehold_fence");
+            drop.await.unwrap();
+        }
     })
     .await;
 }

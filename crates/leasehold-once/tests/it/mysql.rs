@@ -9,6 +9,7 @@ use leasehold_once::{Begun, Finished, Once, mysql};
 use leasehold_testkit::servers::{Mysql, MysqlEdition};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, OptsBuilder, TxOpts};
+use tokio::task::JoinSet;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -255,6 +256,29 @@ async fn a_user_needs_no_more_than_to_use_the_table() {
         let error = begin(&mut owner, &nightly(), "7").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("mysql::prepare"), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_clients_that_make_the_table_at_once_none_fails() {
+    on_each(async |server| {
+        let mut clients = Vec::new();
+        for _ in 0..8 {
+            clients.push(login(&server, "root").await);
+        }
+        for _ in 0..20 {
+            let mut at_once = JoinSet::new();
+            for mut client in clients.drain(..) {
+                at_once.spawn(async move {
+                    mysql::prepare(&mut client).await.unwrap();
+                    client
+                });
+            }
+            clients = at_once.join_all().await;
+            let drop = clients[0].query_drop("DROP TABLE leasehold_once");
+            drop.await.unwrap();
+        }
     })
     .await;
 }

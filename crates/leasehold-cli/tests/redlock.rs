@@ -61,6 +61,8 @@ fn two_of_five_nodes_killed_the_job_runs_and_three_it_does_not() {
     for at in 0..5 {
         let mut left = keys(&nodes, at);
         left.retain(|key| !["leasehold:redlock", "leasehold:redlock:f:{jobs/x}"].contains(&&**key));
+        // It stands against a try that may still land, where a node was slow to answer, and ends by itself.
+        left.retain(|key| !key.starts_with("leasehold:x:{jobs/x}:"));
         assert!(left.is_empty(), "{left:?} on {at}");
     }
 }

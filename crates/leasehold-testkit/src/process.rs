@@ -201,8 +201,13 @@ impl Drop for Worker {
     }
 }
 
-/// Runs a crowd of `tasks` tasks in each of `processes` workers; their holds in the order they ended.
-pub(crate) async fn crowds(url: &str, processes: u32, crowd: &Crowd) -> Outcome<Vec<CrowdHold>> {
+/// Runs a crowd of `tasks` tasks in each of `processes` workers; their holds in the order they ended. Until the workers
+/// are dropped they give back in the background what tries got that had ended without an answer.
+pub(crate) async fn crowds(
+    url: &str,
+    processes: u32,
+    crowd: &Crowd,
+) -> Outcome<(Vec<CrowdHold>, Vec<Worker>)> {
     let mut workers = Vec::new();
     for _ in 0..processes {
         workers.push(Worker::start(url).await?);
@@ -217,5 +222,5 @@ pub(crate) async fn crowds(url: &str, processes: u32, crowd: &Crowd) -> Outcome<
         holds.extend(had);
     }
     holds.sort_unstable_by_key(|hold| hold.over);
-    Ok(holds)
+    Ok((holds, workers))
 }

@@ -294,9 +294,10 @@ async fn a_break_that_its_holder_does_not_hear_of_says_what_would_end_with_its_s
 async fn settings_of_a_role_break_nothing() {
     let postgres = server();
     let settings = [
-        "lock_timeout = '50ms'",
-        "statement_timeout = '50ms'",
-        "idle_session_timeout = '100ms'",
+        // As long as a session may need on a busy machine to undo them, and less than what waits below.
+        "lock_timeout = '500ms'",
+        "statement_timeout = '500ms'",
+        "idle_session_timeout = '500ms'",
         "default_transaction_isolation = 'serializable'",
         "default_transaction_read_only = on",
         "synchronous_commit = off",
@@ -312,7 +313,7 @@ async fn settings_of_a_role_break_nothing() {
     let other = connect(&postgres.url()).await;
     let others = lock(&other, "x", TTL);
     let third = tokio::spawn(async move { others.acquire().await });
-    tokio::time::sleep(ms(1000)).await;
+    tokio::time::sleep(ms(1500)).await;
     let token = holder.token();
     holder.release().await.unwrap();
     let mut tokens = vec![token];

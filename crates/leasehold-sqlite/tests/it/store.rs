@@ -78,11 +78,11 @@ async fn release_nobody_waits_for_is_done_all_the_same() {
     }
 }
 
-/// Polls once, which sends, and doesn't wait for the answer.
+/// Polls once, which sends, and doesn't wait for the answer; it may be there already.
 fn send_and_drop<T>(future: impl Future<Output = T>) {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let mut future = std::pin::pin!(future);
-    assert!(future.as_mut().poll(&mut context).is_pending());
+    let _ = future.as_mut().poll(&mut context);
 }
 
 #[tokio::test(flavor = "multi_thread")]

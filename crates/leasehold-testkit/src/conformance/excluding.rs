@@ -30,7 +30,7 @@ pub(super) async fn no_two_of_64_tasks_in_4_processes_hold_at_once(bench: Bench)
         gives_back: Some(Duration::from_millis(2)),
         counter: Some(counter.clone()),
     };
-    let holds = crowds(&bench.url, 4, &crowd).await?;
+    let (holds, _workers) = crowds(&bench.url, 4, &crowd).await?;
     let written = read(&counter);
     std::fs::remove_file(&counter)?;
 

@@ -28,7 +28,7 @@ async fn expiring_crowd(bench: &Bench, margin_ppm: u32, extends: bool) -> Outcom
         gives_back: None,
         counter: None,
     };
-    let holds = crowds(&bench.url, 2, &crowd).await?;
+    let (holds, _) = crowds(&bench.url, 2, &crowd).await?;
     assert!(holds.len() >= 5, "too few holds to tell: {}", holds.len());
     Ok(holds)
 }

@@ -98,7 +98,7 @@ pub(super) async fn every_waiter_of_4_processes_is_woken(bench: Bench) -> Outcom
     });
     bench.queued("woken", 32).await?;
     assert_eq!(guard.release().await?, Release::Freed);
-    let holds = crowds.await??;
+    let (holds, _) = crowds.await??;
     assert_eq!(holds.len(), 4 * 8 * 3);
     history::check(&super::excluding::histories(&holds), Verdict::Exclusive)?;
     assert_prompt(&bench, &holds);

@@ -266,9 +266,13 @@ impl ZooKeeper {
 
     fn wait(&mut self, at: usize) -> Result<()> {
         let address = self.address(at);
-        self.members[at]
-            .server
-            .wait_until(|| ask(address, "srvr").is_ok_and(|reply| reply.contains("Mode: ")))
+        // It opens this port after the other.
+        let secure = self.members[at].secure.address();
+        let is_plain = self.tls.is_none();
+        self.members[at].server.wait_until(|| {
+            ask(address, "srvr").is_ok_and(|reply| reply.contains("Mode: "))
+                && (is_plain || TcpStream::connect(secure).is_ok())
+        })
     }
 }
 

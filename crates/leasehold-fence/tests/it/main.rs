@@ -14,3 +14,5 @@ mod redis;
 mod sqlite;
 #[cfg(feature = "sqlx")]
 mod sqlx;
+#[cfg(all(feature = "mysql", feature = "postgres"))]
+mod tables;

@@ -9,13 +9,12 @@ use leasehold_testkit::servers::{Mysql, MysqlEdition};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, IsolationLevel, OptsBuilder, TxOpts, Value};
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(30);
 
 /// Runs a test on a server of each edition.
-async fn on_each(test: impl AsyncFn(Mysql)) {
+pub(crate) async fn on_each(test: impl AsyncFn(Mysql)) {
     for edition in MysqlEdition::ALL {
         let server = Mysql::start(edition).unwrap();
         let tables = "CREATE DATABASE app; CREATE TABLE app.log (at SERIAL, mark TEXT) ENGINE=InnoDB; \
@@ -25,7 +24,7 @@ async fn on_each(test: impl AsyncFn(Mysql)) {
     }
 }
 
-fn options(server: &Mysql) -> OptsBuilder {
+pub(crate) fn options(server: &Mysql) -> OptsBuilder {
     let address = server.address();
     OptsBuilder::default()
         .ip_or_hostname(address.ip().to_string())
@@ -481,29 +480,6 @@ async fn a_resource_is_the_same_in_every_character_set_and_names_that_look_alike
         assert_eq!(said.unwrap(), (0, 3));
         let seen = mysql::seen(&mut conn, &longest).await.unwrap();
         assert_eq!(seen, mark("3").into());
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_clients_that_make_the_table_at_once_none_fails() {
-    on_each(async |server| {
-        let mut clients = Vec::new();
-        for _ in 0..8 {
-            clients.push(Conn::new(options(&server)).await.unwrap());
-        }
-        for _ in 0..20 {
-            let mut at_once = JoinSet::new();
-            for mut client in clients.drain(..) {
-                at_once.spawn(async move {
-                    mysql::prepare(&mut client).await.unwrap();
-                    client
-                });
-            }
-            clients = at_once.join_all().await;
-            let drop = clients[0].query_drop("DROP TABLE leasehold_fence");
-            drop.await.unwrap();
-        }
     })
     .await;
 }

@@ -1,17 +1,15 @@
 //! The fence in a PostgreSQL database.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{ErrorKind, Name, Token};
 use leasehold_fence::sql::POSTGRES;
 use leasehold_fence::{Checked, Mark, Seen, Stale, postgres};
 use leasehold_testkit::servers::Postgres;
-use tokio::task::JoinSet;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, IsolationLevel, NoTls};
 
-async fn connect(server: &Postgres) -> Client {
+pub(crate) async fn connect(server: &Postgres) -> Client {
     let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
     tokio::spawn(connection);
     client
@@ -385,25 +383,4 @@ async fn the_plain_statement_says_by_its_rows_what_came_of_it() {
         postgres::seen(&client, &stock()).await.unwrap(),
         mark("7").into()
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_clients_that_make_the_table_at_once_none_fails() {
-    let server = Postgres::start().unwrap();
-    let mut clients = Vec::new();
-    for _ in 0..8 {
-        clients.push(Arc::new(connect(&server).await));
-    }
-    for _ in 0..60 {
-        let drop = clients[0].batch_execute("DROP TABLE leasehold_fence");
-        drop.await.unwrap();
-        let mut at_once = JoinSet::new();
-        for client in &clients {
-            let client = client.clone();
-            at_once.spawn(async move { postgres::prepare(client.as_ref()).await });
-        }
-        for made in at_once.join_all().await {
-            made.unwrap();
-        }
-    }
 }

@@ -4,7 +4,7 @@
 //! use leasehold_core::Name;
 //! use leasehold_fence::{Checked, Mark, sqlx as fence};
 //! # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
-//! fence::prepare(&mut pool.acquire().await?).await?;
+//! fence::prepare(&mut *pool.acquire().await?).await?;
 //!
 //! let (resource, mark): (Name, Mark) = ("stock".parse()?, "41".parse()?);
 //! let mut transaction = pool.begin().await?;

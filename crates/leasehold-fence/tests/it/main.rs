@@ -4,15 +4,9 @@
 
 mod etcd;
 mod files;
-#[cfg(feature = "mysql")]
 mod mysql;
-#[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(feature = "sqlx")]
 mod sqlx;
-#[cfg(all(feature = "mysql", feature = "postgres"))]
 mod tables;

@@ -6,9 +6,8 @@ use leasehold_core::{ErrorKind, Name, Token};
 use leasehold_fence::{Checked, Mark, Seen, Stale, sqlx as fence};
 use leasehold_testkit::servers::Postgres;
 use sqlx::PgPool;
-use tokio::task::JoinSet;
 
-async fn connect(server: &Postgres) -> PgPool {
+pub(crate) async fn connect(server: &Postgres) -> PgPool {
     let pool = PgPool::connect(&server.url()).await.unwrap();
     let log = "CREATE TABLE IF NOT EXISTS log (at bigserial, mark text)";
     sqlx::query(log).execute(&pool).await.unwrap();
@@ -201,22 +200,4 @@ async fn its_errors_say_what_to_do() {
         error.to_string().contains("denied for schema public"),
         "{error}"
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_clients_that_make_the_table_at_once_none_fails() {
-    let server = Postgres::start().unwrap();
-    let pool = connect(&server).await;
-    for _ in 0..60 {
-        let drop = sqlx::query("DROP TABLE leasehold_fence").execute(&pool);
-        drop.await.unwrap();
-        let mut at_once = JoinSet::new();
-        for _ in 0..8 {
-            let pool = pool.clone();
-            at_once.spawn(async move { fence::prepare(&mut pool.acquire().await.unwrap()).await });
-        }
-        for made in at_once.join_all().await {
-            made.unwrap();
-        }
-    }
 }

@@ -8,7 +8,7 @@ use mysql_async::Conn;
 use mysql_async::prelude::Queryable as _;
 use tokio::task::JoinSet;
 
-use crate::{mysql, postgres};
+use crate::{mysql, postgres, sqlx};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_clients_that_make_it_at_once_none_fails_on_postgres() {
@@ -24,6 +24,26 @@ async fn of_clients_that_make_it_at_once_none_fails_on_postgres() {
         for client in &clients {
             let client = client.clone();
             at_once.spawn(async move { fence::postgres::prepare(client.as_ref()).await });
+        }
+        for made in at_once.join_all().await {
+            made.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_clients_that_make_it_at_once_none_fails_by_sqlx() {
+    let server = Postgres::start().unwrap();
+    let pool = sqlx::connect(&server).await;
+    for _ in 0..60 {
+        let drop = ::sqlx::query("DROP TABLE leasehold_fence").execute(&pool);
+        drop.await.unwrap();
+        let mut at_once = JoinSet::new();
+        for _ in 0..8 {
+            let pool = pool.clone();
+            at_once.spawn(
+                async move { fence::sqlx::prepare(&mut pool.acquire().await.unwrap()).await },
+            );
         }
         for made in at_once.join_all().await {
             made.unwrap();
